@@ -1,0 +1,10 @@
+//go:build tools
+
+// Package kubernetes pins the Kubernetes programs that the tests run against.
+package kubernetes
+
+import (
+	_ "k8s.io/kubernetes/cmd/kube-apiserver"
+	_ "k8s.io/kubernetes/cmd/kube-controller-manager"
+	_ "k8s.io/kubernetes/cmd/kubectl"
+)
