@@ -1,0 +1,38 @@
+//! What a Sandbox and a SandboxTemplate share: the Pod template and the volume claim templates.
+//!
+//! Pod and PVC specs pass through as they came: a field that a newer Kubernetes knows and we do not
+//! must still reach the Pod.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// The Pod that a Sandbox runs as.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct PodTemplate {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<TemplateMetadata>,
+    /// A core/v1 PodSpec.
+    pub spec: Map<String, Value>,
+}
+
+/// The part of `metadata` that templates may set.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TemplateMetadata {
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// A PVC that every Sandbox of this blueprint gets as its own.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct VolumeClaimTemplate {
+    #[serde(default)]
+    pub metadata: TemplateMetadata,
+    /// A core/v1 PersistentVolumeClaimSpec.
+    pub spec: Map<String, Value>,
+}

@@ -1,0 +1,41 @@
+//! Label and annotation keys. Other programs read and write them: their spelling is an interface.
+
+/// On Pod, Service and PVC: [`crate::name::name_hash`] of the Sandbox's name.
+pub const SANDBOX_NAME_HASH: &str = "agents.x-k8s.io/sandbox-name-hash";
+/// On Sandbox and Pod: hash of the pool's name, while the Sandbox waits in a pool.
+pub const WARM_POOL_SANDBOX: &str = "agents.x-k8s.io/warm-pool-sandbox";
+/// On Template, Sandbox and Pod: hash of the template's name.
+pub const TEMPLATE_REF_HASH: &str = "agents.x-k8s.io/sandbox-template-ref-hash";
+/// On Sandbox and Pod: which client made it.
+pub const CREATED_BY: &str = "agents.x-k8s.io/created-by";
+/// On a claimed Sandbox and its Pod: UID of the claim.
+pub const CLAIM_UID: &str = "agents.x-k8s.io/claim-uid";
+/// `true` on an unowned Pod, Service or PVC lets a Sandbox adopt it.
+pub const ADOPTABLE: &str = "agents.x-k8s.io/adoptable";
+
+/// On Sandbox: name of a backing Pod that is not named like the Sandbox. Read, never written.
+pub const POD_NAME: &str = "agents.x-k8s.io/pod-name";
+/// On Pod: sorted, comma-joined label keys copied from the Pod template.
+pub const PROPAGATED_LABELS: &str = "agents.x-k8s.io/propagated-labels";
+/// On Pod: the same for annotations.
+pub const PROPAGATED_ANNOTATIONS: &str = "agents.x-k8s.io/propagated-annotations";
+/// On claim and Sandbox: W3C trace headers as a JSON map.
+pub const TRACE_CONTEXT: &str = "opentelemetry.io/trace-context";
+
+/// Whether a label of a Pod template is ours, so that users cannot set it on a Pod.
+pub fn is_reserved_label(key: &str) -> bool {
+    key.starts_with("agents.x-k8s.io/") || key.starts_with("extensions.agents.x-k8s.io/")
+}
+
+/// Whether an annotation of a Pod template is ours.
+pub fn is_reserved_annotation(key: &str) -> bool {
+    is_reserved_label(key) || key == TRACE_CONTEXT
+}
+
+/// The `created-by` value in the form that may reach Pods and metrics: a known client or `unknown`.
+pub fn normalized_creator(value: &str) -> &str {
+    match value {
+        "go-client" | "python-client" | "controller" => value,
+        _ => "unknown",
+    }
+}
