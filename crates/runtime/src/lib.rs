@@ -8,6 +8,7 @@ pub mod spec;
 
 pub use image::{Images, RootFs};
 pub use native::{
-    Ended, Error, Exec, Exit, Native, ReadEnd, SANDBOXD_PORT, Sandbox, Session, SessionControl, TerminalSize, WriteEnd,
+    Ended, Error, Exec, Exit, Native, ReadEnd, SANDBOXD_PORT, Sandbox, Session, SessionControl, TerminalSize,
+    WriteEnd,
 };
 pub use spec::{Limits, Mount, Process, SandboxId, Spec};

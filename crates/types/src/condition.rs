@@ -80,7 +80,8 @@ pub fn set(conditions: &mut Vec<Condition>, verdict: Verdict, generation: Option
         reason: verdict.reason,
         message: verdict.message,
         observed_generation: generation,
-        last_transition_time: kept.map_or_else(|| Time(whole_seconds(now)), |kept| kept.last_transition_time.clone()),
+        last_transition_time: kept
+            .map_or_else(|| Time(whole_seconds(now)), |kept| kept.last_transition_time.clone()),
     };
     match found {
         Some(at) => conditions[at] = condition,

@@ -50,8 +50,10 @@ fn template() -> Value {
     let mut spec = blueprint();
     spec["properties"]["networkPolicy"] = parse(schemas::NETWORK_POLICY);
     spec["properties"]["networkPolicyManagement"] = choice("Managed", &["Managed", "Unmanaged"]);
-    spec["properties"]["envVarsInjectionPolicy"] = choice("Disallowed", &["Allowed", "Overrides", "Disallowed"]);
-    spec["properties"]["volumeClaimTemplatesPolicy"] = choice("Disallowed", &["Disallowed", "Allowed", "Overrides"]);
+    spec["properties"]["envVarsInjectionPolicy"] =
+        choice("Disallowed", &["Allowed", "Overrides", "Disallowed"]);
+    spec["properties"]["volumeClaimTemplatesPolicy"] =
+        choice("Disallowed", &["Disallowed", "Allowed", "Overrides"]);
     Definition {
         group: EXTENSIONS_GROUP,
         kind: "SandboxTemplate",
@@ -80,8 +82,8 @@ fn warm_pool() -> Value {
         {"name": "Desired", "type": "integer", "jsonPath": ".spec.replicas"},
         age(),
     ]);
-    Definition { group: EXTENSIONS_GROUP, kind: "SandboxWarmPool", plural: "sandboxwarmpools", short: "swp" }.with(
-        json!({
+    Definition { group: EXTENSIONS_GROUP, kind: "SandboxWarmPool", plural: "sandboxwarmpools", short: "swp" }
+        .with(json!({
             "additionalPrinterColumns": columns,
             "schema": schema(spec, Some(status)),
             "subresources": {
@@ -92,8 +94,7 @@ fn warm_pool() -> Value {
                     "labelSelectorPath": ".status.selector",
                 },
             },
-        }),
-    )
+        }))
 }
 
 fn claim() -> Value {
@@ -126,13 +127,17 @@ fn claim() -> Value {
         {"name": "Reason", "type": "string", "jsonPath": ".status.conditions[?(@.type=='Ready')].reason"},
         age(),
     ]);
-    Definition { group: EXTENSIONS_GROUP, kind: "SandboxClaim", plural: "sandboxclaims", short: "sandboxclaim" }.with(
-        json!({
-            "additionalPrinterColumns": columns,
-            "schema": schema(spec, Some(status)),
-            "subresources": {"status": {}},
-        }),
-    )
+    Definition {
+        group: EXTENSIONS_GROUP,
+        kind: "SandboxClaim",
+        plural: "sandboxclaims",
+        short: "sandboxclaim",
+    }
+    .with(json!({
+        "additionalPrinterColumns": columns,
+        "schema": schema(spec, Some(status)),
+        "subresources": {"status": {}},
+    }))
 }
 
 struct Definition {

@@ -2,7 +2,8 @@
 
 /// 32-bit FNV-1a of the name, as 8 hex digits. A label value, never an identity: names may collide.
 pub fn name_hash(name: &str) -> String {
-    let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    let hash =
+        name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     format!("{hash:08x}")
 }
 

@@ -1,0 +1,194 @@
+//! Decides what to do about one Sandbox. Pure and total: no clock, no I/O.
+//!
+//! ```text
+//!            shutdownTime reached ──► mark expired ──► tear down (Pod, Service; never a PVC) ──► delete │ keep
+//! Sandbox ─┤
+//!            otherwise ──► volume claims ──► Pod ──► Service
+//! ```
+//!
+//! A step that cannot be taken is a [`Problem`]; the steps after it are taken all the same.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use asb_types::{OperatingMode, Sandbox, ShutdownPolicy, condition};
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::{pod, service, volume};
+use crate::object::{Ownership, Pod, Service, VolumeClaim, ownership};
+
+/// Everything that was seen of one Sandbox's world.
+#[derive(Debug, Clone, Default)]
+pub struct Seen {
+    /// Pods that this Sandbox controls.
+    pub owned_pods: Vec<Arc<Pod>>,
+    /// The Pod under the tracked name, whoever owns it.
+    pub named_pod: Option<Arc<Pod>>,
+    pub service: Option<Arc<Service>>,
+    /// One entry per volume claim template, in their order.
+    pub volume_claims: Vec<Option<Arc<VolumeClaim>>>,
+}
+
+/// One effect on the API.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    CreateVolumeClaim(Value),
+    PatchVolumeClaim { name: String, patch: Value },
+    CreatePod(Value),
+    PatchPod { name: String, patch: Value },
+    DeletePod(Identity),
+    CreateService(Value),
+    PatchService { name: String, patch: Value },
+    DeleteService(Identity),
+    DeleteSandbox(Identity),
+}
+
+/// One incarnation of an object in one state: what a delete must still find.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    pub name: String,
+    pub uid: String,
+    pub resource_version: String,
+}
+
+/// Which part of the work a problem belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    VolumeClaims,
+    Pod,
+    Service,
+    Sandbox,
+}
+
+/// Why a Sandbox is not as it should be, beyond "not yet".
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    pub step: Step,
+    pub kind: ProblemKind,
+    pub message: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProblemKind {
+    /// More than one Pod is controlled by the Sandbox. Only a change of the Pods helps.
+    MultiplePods,
+    /// The API server rejected a child as invalid. Only a change of the spec helps.
+    Invalid,
+    /// Somebody else was faster. Nothing to report; look again.
+    Conflict,
+    /// Anything else; retried.
+    Failed,
+}
+
+/// What to do now and when to look again.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Plan {
+    pub actions: Vec<Action>,
+    pub problems: Vec<Problem>,
+    /// Time until the Sandbox expires.
+    pub look_again: Option<Duration>,
+}
+
+pub fn plan(sandbox: &Sandbox, seen: &Seen, now: Timestamp) -> Plan {
+    if sandbox.metadata.deletion_timestamp.is_some() {
+        return Plan::default(); // garbage collection removes the children
+    }
+    if sandbox.spec.expired(now) {
+        return expire(sandbox, seen);
+    }
+    let mut plan = Plan { look_again: time_left(sandbox, now), ..Plan::default() };
+    volume::plan(sandbox, &seen.volume_claims, &mut plan);
+    match tracked_pod(seen) {
+        Err(problem) => plan.problems.push(problem),
+        Ok(tracked) => {
+            plan_pod(sandbox, tracked, &mut plan);
+            service::plan(sandbox, seen.service.as_deref(), &mut plan);
+        }
+    }
+    plan
+}
+
+/// The one Pod to look at: an owned one wins over a stranger under the tracked name.
+pub fn tracked_pod(seen: &Seen) -> Result<Option<&Arc<Pod>>, Problem> {
+    match seen.owned_pods.as_slice() {
+        [] => Ok(seen.named_pod.as_ref()),
+        [pod] => Ok(Some(pod)),
+        pods => Err(Problem {
+            step: Step::Pod,
+            kind: ProblemKind::MultiplePods,
+            message: format!(
+                "multiple Pods ({}) are controlled by this Sandbox; refusing to choose or create a Pod",
+                pods.len()
+            ),
+        }),
+    }
+}
+
+/// Whether the status already says that the Sandbox has expired.
+pub fn marked_expired(sandbox: &Sandbox) -> bool {
+    let conditions = sandbox.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    condition::get(conditions, condition::READY)
+        .is_some_and(|ready| ready.reason == condition::reason::SANDBOX_EXPIRED)
+}
+
+fn expire(sandbox: &Sandbox, seen: &Seen) -> Plan {
+    // First the status tells why, then things go: a client that waits never sees a Pod vanish without a reason.
+    if !marked_expired(sandbox) {
+        return Plan { look_again: Some(Duration::ZERO), ..Plan::default() };
+    }
+    let owned_service = seen.service.iter().filter(|service| is_owned(&***service, sandbox));
+    let mut actions: Vec<_> = seen
+        .owned_pods
+        .iter()
+        .filter(|pod| !pod.terminating())
+        .map(|pod| Action::DeletePod(Identity::of(&**pod)))
+        .chain(owned_service.map(|service| Action::DeleteService(Identity::of(&**service))))
+        .collect();
+    if sandbox.spec.shutdown_policy == ShutdownPolicy::Delete {
+        actions.push(Action::DeleteSandbox(Identity::of(sandbox)));
+    }
+    Plan { actions, ..Plan::default() }
+}
+
+fn plan_pod(sandbox: &Sandbox, tracked: Option<&Arc<Pod>>, plan: &mut Plan) {
+    match (sandbox.spec.operating_mode, tracked) {
+        (OperatingMode::Suspended, Some(pod)) if is_owned(&**pod, sandbox) && !pod.terminating() => {
+            plan.actions.push(Action::DeletePod(Identity::of(&**pod)));
+        }
+        (OperatingMode::Suspended, _) => {}
+        (OperatingMode::Running, None) => plan.actions.push(Action::CreatePod(pod::desired(sandbox))),
+        // A terminating Pod is waited for: two Pods of one Sandbox must never overlap.
+        (OperatingMode::Running, Some(pod)) => match pod::reconcile(sandbox, pod) {
+            Ok(Some(patch)) => {
+                let name = pod.metadata.name.clone().unwrap_or_default();
+                plan.actions.push(Action::PatchPod { name, patch });
+            }
+            Ok(None) => {}
+            Err(message) => {
+                plan.problems.push(Problem { step: Step::Pod, kind: ProblemKind::Failed, message })
+            }
+        },
+    }
+}
+
+fn time_left(sandbox: &Sandbox, now: Timestamp) -> Option<Duration> {
+    let at = sandbox.spec.shutdown_time.as_ref()?;
+    Some(Duration::try_from(at.0.duration_since(now)).unwrap_or_default())
+}
+
+fn is_owned(object: &impl kube::Resource, sandbox: &Sandbox) -> bool {
+    let uid = sandbox.metadata.uid.as_deref().unwrap_or_default();
+    ownership(object, uid) == Ownership::Owned
+}
+
+impl Identity {
+    pub fn of(object: &impl kube::Resource) -> Self {
+        let meta = object.meta();
+        Self {
+            name: meta.name.clone().unwrap_or_default(),
+            uid: meta.uid.clone().unwrap_or_default(),
+            resource_version: meta.resource_version.clone().unwrap_or_default(),
+        }
+    }
+}

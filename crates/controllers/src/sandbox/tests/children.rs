@@ -1,0 +1,309 @@
+//! Which Pod, Service and volume claims a Sandbox gets, and whose it leaves alone.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::world::*;
+use crate::object::ServicePort;
+use crate::sandbox::plan::{Action, Seen, plan};
+use crate::sandbox::{child, pod};
+use asb_types::{Sandbox, key};
+
+fn actions(sandbox: &Sandbox, seen: &Seen) -> Vec<Action> {
+    plan(sandbox, seen, at(100)).actions
+}
+
+fn problems(sandbox: &Sandbox, seen: &Seen) -> Vec<String> {
+    plan(sandbox, seen, at(100)).problems.into_iter().map(|problem| problem.message).collect()
+}
+
+fn pod_patch(sandbox: &Sandbox, pod: crate::object::Pod) -> Value {
+    match actions(sandbox, &seen(Some(pod), None)).as_slice() {
+        [Action::PatchPod { patch, .. }] => patch.clone(),
+        [] => Value::Null,
+        other => panic!("expected one Pod patch, got {other:?}"),
+    }
+}
+
+/// SB-031, SB-033, SB-038, SB-039, SB-042, SB-091
+#[test]
+fn new_pod_carries_the_template_and_none_of_the_reserved_keys() {
+    let sandbox = sandbox(json!({
+        "podTemplate": {
+            "metadata": {
+                "labels": {"app": "x", "b": "2", key::WARM_POOL_SANDBOX: "no", "extensions.agents.x-k8s.io/y": "no"},
+                "annotations": {"note": "n", key::TRACE_CONTEXT: "no", key::POD_NAME: "no"},
+            },
+            "spec": {"volumes": [{"name": "work", "emptyDir": {}}, {"name": "kept", "emptyDir": {}}], "newField": 7},
+        },
+        "volumeClaimTemplates": [{"metadata": {"name": "work"}, "spec": {"accessModes": ["ReadWriteOnce"]}}],
+    }));
+    let pod = pod::desired(&sandbox);
+    let hash = child::hash(&sandbox);
+    assert_eq!(pod["metadata"]["name"], "box");
+    assert_eq!(pod["metadata"]["labels"], json!({"app": "x", "b": "2", key::SANDBOX_NAME_HASH: hash}));
+    assert_eq!(
+        pod["metadata"]["annotations"],
+        json!({"note": "n", key::PROPAGATED_LABELS: "app,b", key::PROPAGATED_ANNOTATIONS: "note"})
+    );
+    assert_eq!(pod["metadata"]["ownerReferences"][0]["uid"], UID);
+    assert_eq!(pod["metadata"]["ownerReferences"][0]["controller"], true);
+    assert_eq!(pod["spec"]["newField"], 7, "fields of a newer Kubernetes pass through");
+    assert_eq!(
+        pod["spec"]["volumes"],
+        json!([
+            {"name": "kept", "emptyDir": {}},
+            {"name": "work", "persistentVolumeClaim": {"claimName": "work-box"}},
+        ])
+    );
+}
+
+/// SB-055
+#[test]
+fn creator_is_normalized() {
+    for (given, expected) in
+        [("go-client", json!("go-client")), ("my tool", json!("unknown")), ("", Value::Null)]
+    {
+        let sandbox = sandbox(json!({})).edit(json!({"metadata": {"labels": {key::CREATED_BY: given}}}));
+        assert_eq!(
+            pod::desired(&sandbox)["metadata"]["labels"][key::CREATED_BY],
+            expected,
+            "created by {given:?}"
+        );
+    }
+    let pod = ready_pod().edit(json!({"metadata": {"labels": {
+        key::CREATED_BY: "go-client", key::SANDBOX_NAME_HASH: child::hash(&sandbox(json!({}))),
+    }}}));
+    let patch = pod_patch(&sandbox(json!({})), pod);
+    assert_eq!(patch, json!({"metadata": {"labels": {key::CREATED_BY: null}}}));
+}
+
+/// SB-041, SB-043, SB-044, SB-045, SB-046
+#[test]
+fn extension_labels_follow_the_owner_of_the_sandbox() {
+    let labels =
+        json!({key::WARM_POOL_SANDBOX: "pool", key::TEMPLATE_REF_HASH: "tpl", key::CLAIM_UID: "claim"});
+    let owned_by = |kind: &str, group: &str| {
+        let owner = json!({"apiVersion": format!("{group}/v1alpha1"), "kind": kind, "name": "o", "uid": "o", "controller": true});
+        let sandbox =
+            sandbox(json!({})).edit(json!({"metadata": {"labels": labels, "ownerReferences": [owner]}}));
+        let on_pod = pod::desired(&sandbox)["metadata"]["labels"].clone();
+        [key::WARM_POOL_SANDBOX, key::TEMPLATE_REF_HASH, key::CLAIM_UID]
+            .map(|label| on_pod.get(label).is_some())
+    };
+    assert_eq!(owned_by("SandboxWarmPool", "extensions.agents.x-k8s.io"), [true, true, false]);
+    assert_eq!(owned_by("SandboxClaim", "extensions.agents.x-k8s.io"), [false, true, true]);
+    assert_eq!(owned_by("SandboxWarmPool", "example.com"), [false, false, false]);
+    let stale = ready_pod().edit(json!({"metadata": {"labels": labels}}));
+    let patch = pod_patch(&sandbox(json!({})), stale);
+    assert_eq!(patch["metadata"]["labels"][key::WARM_POOL_SANDBOX], Value::Null);
+    assert_eq!(patch["metadata"]["labels"][key::TEMPLATE_REF_HASH], Value::Null);
+}
+
+/// SB-040, SB-054
+#[test]
+fn metadata_follows_the_template_and_spares_what_others_added() {
+    let sandbox = sandbox(json!({"podTemplate": {"metadata": {"labels": {"app": "new"}}}}));
+    let pod = ready_pod().edit(json!({"metadata": {
+        "labels": {
+            "app": "old", "gone": "1", "others": "1", key::ADOPTABLE: "true",
+            key::SANDBOX_NAME_HASH: child::hash(&sandbox),
+        },
+        "annotations": {
+            "dropped": "1", "others": "1",
+            key::PROPAGATED_LABELS: format!("{},app,gone", key::ADOPTABLE), key::PROPAGATED_ANNOTATIONS: "dropped",
+        },
+    }}));
+    let patch = pod_patch(&sandbox, pod);
+    assert_eq!(patch["metadata"]["labels"], json!({"app": "new", "gone": null, key::ADOPTABLE: null}));
+    assert_eq!(
+        patch["metadata"]["annotations"],
+        json!({"dropped": null, key::PROPAGATED_LABELS: "app", key::PROPAGATED_ANNOTATIONS: null})
+    );
+}
+
+/// SB-035, SB-037, SB-049
+#[test]
+fn unowned_pod_with_either_label_is_adopted() {
+    let sandbox = sandbox(json!({}));
+    for label in [json!({key::ADOPTABLE: "true"}), json!({key::SANDBOX_NAME_HASH: child::hash(&sandbox)})] {
+        let pod = pod("Running").edit(json!({"metadata": {"labels": label}}));
+        let patch = pod_patch(&sandbox, pod);
+        assert_eq!(patch["metadata"]["ownerReferences"][0]["uid"], UID, "adopted through {label}");
+    }
+}
+
+/// SB-050, SB-053
+#[test]
+fn pod_of_somebody_else_is_an_error_and_stays_as_it_is() {
+    let sandbox = sandbox(json!({}));
+    let foreign = seen(Some(pod("Running").foreign()), None);
+    assert_eq!(actions(&sandbox, &foreign), []);
+    assert_eq!(problems(&sandbox, &foreign), [r#"Pod "box" is owned by Other "else""#]);
+    let unlabelled = seen(Some(pod("Running")), None);
+    assert_eq!(actions(&sandbox, &unlabelled), []);
+    assert!(
+        problems(&sandbox, &unlabelled)[0].contains(key::ADOPTABLE),
+        "the error says how to have it adopted"
+    );
+}
+
+/// SB-047, SB-048, SB-051, SB-061
+#[test]
+fn suspend_deletes_only_an_owned_pod_and_only_once() {
+    let suspended = sandbox(json!({"operatingMode": "Suspended"}));
+    let deleting = json!({"metadata": {"deletionTimestamp": "1970-01-01T00:00:00Z"}});
+    assert!(matches!(actions(&suspended, &seen(Some(ready_pod()), None))[..], [Action::DeletePod(_)]));
+    assert_eq!(actions(&suspended, &seen(None, None)), []);
+    assert_eq!(actions(&suspended, &seen(Some(ready_pod().foreign()), None)), []);
+    assert_eq!(actions(&suspended, &seen(Some(ready_pod().edit(deleting.clone())), None)), []);
+    let running = actions(&sandbox(json!({})), &seen(Some(ready_pod().edit(deleting)), None));
+    assert!(!running.iter().any(|action| matches!(action, Action::CreatePod(_))), "Pods never overlap");
+}
+
+/// SB-057
+#[test]
+fn owned_pod_wins_over_an_adoptable_one_under_the_tracked_name() {
+    let adoptable = pod("Running").edit(json!({"metadata": {"labels": {key::ADOPTABLE: "true"}}}));
+    let mut world = seen(Some(adoptable), None);
+    world.owned_pods = vec![Arc::new(ready_pod().edit(json!({"metadata": {"name": "other"}})))];
+    let patched: Vec<_> = actions(&sandbox(json!({})), &world);
+    assert!(patched.iter().all(|action| matches!(action, Action::PatchPod { name, .. } if name == "other")));
+}
+
+fn ports(containers: Value) -> Vec<(String, u16, String)> {
+    let sandbox = sandbox(json!({"service": true, "podTemplate": {"spec": containers}}));
+    let created =
+        actions(&sandbox, &seen(Some(ready_pod()), None)).into_iter().find_map(|action| match action {
+            Action::CreateService(object) => Some(object),
+            _ => None,
+        });
+    let ports = created.expect("a Service is created")["spec"]["ports"].clone();
+    let ports: Vec<ServicePort> = serde_json::from_value(ports).unwrap_or_default();
+    ports.into_iter().map(|port| (port.name, port.port, port.protocol)).collect()
+}
+
+fn port(name: &str, number: u16, protocol: &str) -> (String, u16, String) {
+    (name.into(), number, protocol.into())
+}
+
+/// SB-070, SB-071, SB-072
+#[test]
+fn service_ports_come_from_containers_and_sidecars() {
+    assert_eq!(ports(json!({})), []);
+    let unnamed = json!({"containers": [{"name": "m", "ports": [{"containerPort": 8080}]}]});
+    assert_eq!(ports(unnamed), [port("p-8080-tcp", 8080, "TCP")]);
+    let init = json!({"initContainers": [
+        {"name": "once", "ports": [{"containerPort": 1}]},
+        {"name": "sidecar", "restartPolicy": "Always", "ports": [{"containerPort": 2, "protocol": "UDP"}]},
+    ]});
+    assert_eq!(ports(init), [port("p-2-udp", 2, "UDP")]);
+}
+
+/// SB-073, SB-074, SB-075
+#[test]
+fn service_port_names_are_unique() {
+    let duplicates = json!({"containers": [{"name": "m", "ports": [
+        {"containerPort": 9090}, {"containerPort": 8080}, {"containerPort": 8080, "name": "http"}, {"containerPort": 0},
+    ]}]});
+    assert_eq!(ports(duplicates), [port("http", 8080, "TCP"), port("p-9090-tcp", 9090, "TCP")]);
+    let same_name = json!({"containers": [{"name": "m", "ports": [
+        {"containerPort": 9090, "name": "web"}, {"containerPort": 8080, "name": "web"},
+    ]}]});
+    assert_eq!(ports(same_name), [port("p-8080-tcp", 8080, "TCP"), port("web", 9090, "TCP")]);
+    let collision = json!({"containers": [{"name": "m", "ports": [
+        {"containerPort": 8080}, {"containerPort": 9090, "name": "p-8080-tcp"},
+    ]}]});
+    assert_eq!(ports(collision), [port("p-8080-tcp-2", 8080, "TCP"), port("p-8080-tcp", 9090, "TCP")]);
+}
+
+/// SB-032, SB-076, SB-077, SB-081
+#[test]
+fn owned_service_is_repaired() {
+    let ready = || {
+        Some(ready_pod().edit(json!({"metadata": {"labels": {
+            key::SANDBOX_NAME_HASH: child::hash(&sandbox(json!({}))),
+        }}})))
+    };
+    let asked = sandbox(json!({"service": true, "podTemplate": {"spec": {"containers": [
+        {"name": "m", "ports": [{"containerPort": 80}]},
+    ]}}}));
+    let drifted = service().owned().edit(json!({
+        "metadata": {"labels": {key::SANDBOX_NAME_HASH: "wrong", "theirs": "1"}},
+        "spec": {"selector": {"stray": "1"}, "ports": [{"port": 1}]},
+    }));
+    for (sandbox, with_ports) in [(asked.clone(), true), (sandbox(json!({})), false)] {
+        let found = actions(&sandbox, &seen(ready(), Some(drifted.clone())));
+        let [Action::PatchService { patch, .. }] = &found[..] else {
+            panic!("expected one patch, got {found:?}")
+        };
+        let hash = child::hash(&sandbox);
+        assert_eq!(patch["metadata"]["labels"], json!({key::SANDBOX_NAME_HASH: hash}));
+        assert_eq!(patch["spec"]["selector"], json!({"stray": null, key::SANDBOX_NAME_HASH: hash}));
+        assert_eq!(patch["spec"].get("ports").is_some(), with_ports);
+    }
+    let same = service().owned().edit(json!({"spec": {"ports": [
+        {"name": "p-80-tcp", "port": 80, "protocol": "TCP", "targetPort": 80, "appProtocol": "kept"},
+    ]}}));
+    assert_eq!(actions(&asked, &seen(ready(), Some(same))), []);
+}
+
+/// SB-078, SB-079, SB-080, SB-082
+#[test]
+fn service_of_others_is_adopted_only_when_it_may_be() {
+    let asked = sandbox(json!({"service": true}));
+    let with = |sandbox: &Sandbox, service| {
+        let plan = plan(sandbox, &seen(None, Some(service)), at(100));
+        let touched = plan.actions.into_iter().find(|action| !matches!(action, Action::CreatePod(_)));
+        (touched, plan.problems.into_iter().map(|problem| problem.message).next().unwrap_or_default())
+    };
+    let (action, _) = with(&asked, service());
+    let Some(Action::PatchService { patch, .. }) = action else { panic!("labelled Service is adopted") };
+    assert_eq!(patch["metadata"]["ownerReferences"][0]["uid"], UID);
+    let (action, problem) = with(&asked, service().foreign());
+    assert!(action.is_none() && problem.contains("is owned by"), "{problem}");
+    let (action, problem) = with(&asked, service().edit(json!({"spec": {"clusterIP": "10.0.0.9"}})));
+    assert!(action.is_none() && problem.contains("immutable"), "{problem}");
+    let unlabelled = service().edit(json!({"metadata": {"labels": null}}));
+    let (action, problem) = with(&asked, unlabelled.clone());
+    assert!(action.is_none() && !problem.is_empty());
+    let refused = sandbox(json!({"service": false}));
+    assert!(matches!(with(&refused, service().owned()).0, Some(Action::DeleteService(_))));
+    assert!(with(&refused, unlabelled).0.is_none());
+    assert!(with(&sandbox(json!({})), service()).0.is_none());
+}
+
+/// SB-090
+#[test]
+fn volume_claims_are_made_kept_or_adopted() {
+    let sandbox = sandbox(json!({"volumeClaimTemplates": [
+        {"metadata": {"name": "a", "labels": {"l": "1", key::SANDBOX_NAME_HASH: "no"}, "annotations": {"n": "1"}}, "spec": {"x": 1}},
+        {"metadata": {"name": "b"}, "spec": {}},
+    ]}));
+    let with = |claims: Vec<Option<crate::object::VolumeClaim>>| {
+        let claims = claims.into_iter().map(|claim| claim.map(Arc::new)).collect();
+        plan(&sandbox, &Seen { volume_claims: claims, ..seen(Some(ready_pod()), None) }, at(100))
+    };
+    let made = with(vec![None, Some(claim("b-box").owned())]);
+    let Action::CreateVolumeClaim(object) = &made.actions[0] else { panic!("a claim is made") };
+    assert_eq!(object["metadata"]["name"], "a-box");
+    assert_eq!(
+        object["metadata"]["labels"],
+        json!({"l": "1", key::SANDBOX_NAME_HASH: child::hash(&sandbox)})
+    );
+    assert_eq!((&object["metadata"]["annotations"], &object["spec"]), (&json!({"n": "1"}), &json!({"x": 1})));
+
+    let adoptable = claim("a-box").edit(json!({"metadata": {"labels": {key::ADOPTABLE: "true"}}}));
+    let adopted = with(vec![Some(adoptable), Some(claim("b-box").owned())]);
+    assert!(matches!(&adopted.actions[0], Action::PatchVolumeClaim { name, .. } if name == "a-box"));
+
+    let foreign = with(vec![Some(claim("a-box").foreign()), None]);
+    assert!(foreign.problems[0].message.contains("is owned by"));
+    assert!(
+        !foreign.actions.iter().any(|action| matches!(action, Action::CreateVolumeClaim(_))),
+        "stops at the first"
+    );
+    let unowned = with(vec![Some(claim("a-box")), None]);
+    assert_eq!((unowned.problems.len(), foreign.problems.len()), (1, 1));
+}
