@@ -1,1 +1,26 @@
+//! The kubelet's duties on one machine: Pods in, sandboxes and Pod status out.
+//!
+//! ```text
+//! Pod ─► pod::spec (pure) ─► runtime ─► sandbox
+//!  ▲                                      │
+//!  └──── pod::status (pure) ◄─────────────┘      one task per Pod: pod::worker
+//! ```
+//!
+//! | file | what |
+//! |---|---|
+//! | `pod/spec` | Pod → what the runtime starts, or a refusal that names the field |
+//! | `pod/status` | what was seen of a container → Pod status |
+//! | `pod/worker` | the life of one Pod |
+//! | `volume` | PersistentVolumes as directories |
+//! | `address` | one address per Pod |
+//! | `http` | `pods/log` and `pods/exec` |
 
+mod address;
+mod event;
+mod http;
+mod machine;
+mod node;
+mod pod;
+mod volume;
+
+pub use node::{Config, Node};

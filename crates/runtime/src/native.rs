@@ -66,7 +66,10 @@ impl SessionControl {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum Error {}
+pub enum Error {
+    #[error("io")]
+    Io(#[from] std::io::Error),
+}
 
 impl Native {
     /// Opens the state directory and puts the embedded programs into it.

@@ -56,3 +56,9 @@ pub struct Limits {
     /// Log bytes kept on disk before the oldest are dropped.
     pub log_bytes: u64,
 }
+
+impl SandboxId {
+    pub fn new(id: &str) -> Result<Self, String> { Ok(Self(id.to_owned())) }
+    pub fn as_str(&self) -> &str { &self.0 }
+}
+impl std::fmt::Display for SandboxId { fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result { f.write_str(&self.0) } }

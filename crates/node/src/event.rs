@@ -1,0 +1,36 @@
+//! Events about Pods, so that `kubectl describe` tells the story.
+
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::PostParams;
+use kube::{Api, Client, ResourceExt};
+
+/// Records a warning about a Pod. A lost event is no reason to stop: it is only logged.
+pub async fn warn(client: &Client, pod: &Pod, reason: &str, message: &str) {
+    let namespace = pod.namespace().unwrap_or_default();
+    let now = Time(jiff::Timestamp::now());
+    let mut event = Event {
+        type_: Some("Warning".to_owned()),
+        reason: Some(reason.to_owned()),
+        message: Some(message.to_owned()),
+        source: Some(EventSource { component: Some("asb-node".to_owned()), host: None }),
+        reporting_component: Some("asb-node".to_owned()),
+        first_timestamp: Some(now.clone()),
+        last_timestamp: Some(now),
+        count: Some(1),
+        involved_object: ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            name: pod.metadata.name.clone(),
+            namespace: Some(namespace.clone()),
+            uid: pod.metadata.uid.clone(),
+            ..Default::default()
+        },
+        ..Default::default()
+    };
+    event.metadata.generate_name = Some(format!("{}.", pod.name_any()));
+    let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
+    if let Err(error) = api.create(&PostParams::default(), &event).await {
+        tracing::warn!(pod = %pod.name_any(), reason, error = &error as &dyn std::error::Error, "event not recorded");
+    }
+}

@@ -1,0 +1,275 @@
+//! `pods/log`: the container's output from its log files.
+
+use std::io;
+use std::path::PathBuf;
+
+use asb_runtime::Sandbox;
+use axum::body::Body;
+use axum::extract::{Path, Query, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
+use futures::StreamExt;
+use inotify::{Inotify, WatchMask};
+use jiff::Timestamp;
+use serde::Deserialize;
+use tokio::fs::File;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::sync::mpsc;
+
+use super::{Failure, sandbox};
+use crate::node::Node;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Options {
+    container: Option<String>,
+    follow: Option<bool>,
+    timestamps: Option<bool>,
+    previous: Option<bool>,
+    tail_lines: Option<usize>,
+    limit_bytes: Option<u64>,
+    since_seconds: Option<i64>,
+    since_time: Option<Timestamp>,
+}
+
+pub async fn log(
+    State(node): State<Node>,
+    Path((namespace, pod)): Path<(String, String)>,
+    Query(options): Query<Options>,
+) -> Result<Response, Failure> {
+    if options.previous == Some(true) {
+        return Err(Failure::bad_request(format!("previous terminated container in pod {pod:?} not found")));
+    }
+    let sandbox = sandbox(&node, &namespace, &pod, options.container.as_deref()).await?;
+    let (sender, receiver) = mpsc::channel(16);
+    let reader = Reader { filter: Filter::new(&options, Timestamp::now()), sender, sandbox };
+    tokio::spawn(async move {
+        if let Err(error) = reader.run(&options).await {
+            tracing::warn!(%error, "log not read to its end");
+        }
+    });
+    let lines = futures::stream::unfold(receiver, |mut receiver| async { Some((receiver.recv().await?, receiver)) });
+    let body = Body::from_stream(lines.map(Ok::<Bytes, io::Error>));
+    Ok(([(CONTENT_TYPE, "text/plain")], body).into_response())
+}
+
+/// Which lines are wanted, and how they look.
+struct Filter {
+    since: Option<Timestamp>,
+    timestamps: bool,
+    /// Bytes that may still be sent.
+    budget: Option<u64>,
+    /// The line before was only the first part of one.
+    continued: bool,
+}
+
+impl Filter {
+    fn new(options: &Options, now: Timestamp) -> Self {
+        let seconds = options.since_seconds.and_then(|ago| now.checked_sub(jiff::SignedDuration::from_secs(ago)).ok());
+        Self {
+            since: options.since_time.or(seconds),
+            timestamps: options.timestamps.unwrap_or(false),
+            budget: options.limit_bytes,
+            continued: false,
+        }
+    }
+
+    /// Turns `<time> stdout|stderr F|P <text>` into what the client gets; `None` for a line it did not ask for.
+    fn apply(&mut self, line: &str) -> Option<Bytes> {
+        let mut fields = line.splitn(4, ' ');
+        let (time, _stream, tag) = (fields.next()?, fields.next()?, fields.next()?);
+        let text = fields.next().unwrap_or_default();
+        if self.since.is_some_and(|since| time.parse::<Timestamp>().is_ok_and(|time| time < since)) {
+            return None;
+        }
+        let mut out = String::with_capacity(text.len() + 40);
+        if self.timestamps && !self.continued {
+            out.push_str(time);
+            out.push(' ');
+        }
+        out.push_str(text);
+        self.continued = tag == "P";
+        if !self.continued {
+            out.push('\n');
+        }
+        let mut bytes = Bytes::from(out);
+        if let Some(budget) = &mut self.budget {
+            bytes.truncate(usize::try_from(*budget).unwrap_or(usize::MAX));
+            *budget -= bytes.len() as u64;
+        }
+        Some(bytes)
+    }
+
+    fn exhausted(&self) -> bool {
+        self.budget == Some(0)
+    }
+}
+
+struct Reader {
+    filter: Filter,
+    sender: mpsc::Sender<Bytes>,
+    sandbox: Sandbox,
+}
+
+impl Reader {
+    async fn run(mut self, options: &Options) -> io::Result<()> {
+        let files = self.sandbox.logs();
+        let Some((current, older)) = files.split_last() else { return Ok(()) };
+        // The watch must be there before the first read, or a line written in between is missed.
+        let mut changes = match options.follow {
+            Some(true) => Some(watch(current)?),
+            _ => None,
+        };
+        let skip = self.lines_to_skip(options.tail_lines, &files).await?;
+        let mut file = Follower::new(current.clone());
+        let mut seen = 0;
+        for path in older {
+            let mut old = Follower::new(path.clone());
+            self.copy(&mut old, &mut seen, skip).await?;
+        }
+        let sandbox = self.sandbox.clone();
+        let mut ended = std::pin::pin!(sandbox.wait());
+        let mut over = false;
+        loop {
+            if !self.copy(&mut file, &mut seen, skip).await? {
+                return Ok(());
+            }
+            let Some(changes) = changes.as_mut().filter(|_| !over) else { return Ok(()) };
+            tokio::select! {
+                change = changes.next() => drop(change.transpose()?),
+                // One more round: the last lines may have come just before the end.
+                _ = &mut ended => over = true,
+                () = self.sender.closed() => return Ok(()),
+            }
+        }
+    }
+
+    /// Sends the lines that are there; `false` when no more are wanted.
+    async fn copy(&mut self, file: &mut Follower, seen: &mut usize, skip: usize) -> io::Result<bool> {
+        while let Some(line) = file.line().await? {
+            *seen += 1;
+            if *seen <= skip {
+                continue;
+            }
+            let Some(bytes) = self.filter.apply(&line) else { continue };
+            if self.sender.send(bytes).await.is_err() || self.filter.exhausted() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    async fn lines_to_skip(&self, tail: Option<usize>, files: &[PathBuf]) -> io::Result<usize> {
+        let Some(tail) = tail else { return Ok(0) };
+        let mut count = 0_usize;
+        for path in files {
+            let mut file = Follower::new(path.clone());
+            while file.line().await?.is_some() {
+                count += 1;
+            }
+        }
+        Ok(count.saturating_sub(tail))
+    }
+}
+
+fn watch(current: &std::path::Path) -> io::Result<inotify::EventStream<[u8; 1024]>> {
+    let directory = current.parent().unwrap_or(current);
+    let inotify = Inotify::init()?;
+    inotify.watches().add(directory, WatchMask::MODIFY | WatchMask::CREATE | WatchMask::MOVE)?;
+    inotify.into_event_stream([0; 1024])
+}
+
+/// Reads whole lines from a file that grows and may be replaced by a new one under its name.
+struct Follower {
+    path: PathBuf,
+    file: Option<BufReader<File>>,
+    /// The beginning of a line whose end is not written yet.
+    partial: Vec<u8>,
+}
+
+impl Follower {
+    fn new(path: PathBuf) -> Self {
+        Self { path, file: None, partial: Vec::new() }
+    }
+
+    async fn line(&mut self) -> io::Result<Option<String>> {
+        loop {
+            if self.file.is_none() {
+                self.file = match File::open(&self.path).await {
+                    Ok(file) => Some(BufReader::new(file)),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                    Err(error) => return Err(error),
+                };
+            }
+            let Some(file) = self.file.as_mut() else { return Ok(None) };
+            file.read_until(b'\n', &mut self.partial).await?;
+            if self.partial.last() == Some(&b'\n') {
+                self.partial.pop();
+                let line = String::from_utf8_lossy(&self.partial).into_owned();
+                self.partial.clear();
+                return Ok(Some(line));
+            }
+            if !self.replaced().await? {
+                return Ok(None);
+            }
+            self.file = None;
+        }
+    }
+
+    /// Whether another file stands under the path by now.
+    async fn replaced(&self) -> io::Result<bool> {
+        use std::os::unix::fs::MetadataExt;
+        let Some(file) = &self.file else { return Ok(false) };
+        match tokio::fs::metadata(&self.path).await {
+            Ok(found) => Ok(found.ino() != file.get_ref().metadata().await?.ino()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filtered(options: Options, lines: &[&str]) -> String {
+        let mut filter = Filter::new(&options, "2026-01-01T00:01:00Z".parse().unwrap());
+        let bytes = lines.iter().filter_map(|line| filter.apply(line));
+        bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect()
+    }
+
+    const LINES: [&str; 3] = [
+        "2026-01-01T00:00:00.5Z stdout P one ",
+        "2026-01-01T00:00:01Z stdout F line",
+        "2026-01-01T00:00:59Z stderr F two",
+    ];
+
+    #[test]
+    fn parts_of_a_line_are_joined() {
+        assert_eq!(filtered(Options::default(), &LINES), "one line\ntwo\n");
+        let stamped = filtered(Options { timestamps: Some(true), ..Options::default() }, &LINES);
+        assert_eq!(stamped, "2026-01-01T00:00:00.5Z one line\n2026-01-01T00:00:59Z two\n");
+    }
+
+    #[test]
+    fn since_and_limit_cut() {
+        assert_eq!(filtered(Options { since_seconds: Some(10), ..Options::default() }, &LINES), "two\n");
+        assert_eq!(filtered(Options { limit_bytes: Some(5), ..Options::default() }, &LINES), "one l");
+    }
+
+    #[tokio::test]
+    async fn follower_reads_on_in_the_file_that_replaced_the_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        std::fs::write(&path, "a\nhalf").unwrap();
+        let mut follower = Follower::new(path.clone());
+        assert_eq!(follower.line().await.unwrap().as_deref(), Some("a"));
+        assert_eq!(follower.line().await.unwrap(), None, "half a line is not a line");
+        std::fs::OpenOptions::new().append(true).open(&path).map(|mut file| io::Write::write_all(&mut file, b" done\n")).unwrap().unwrap();
+        assert_eq!(follower.line().await.unwrap().as_deref(), Some("half done"));
+        std::fs::rename(&path, dir.path().join("old")).unwrap();
+        std::fs::write(&path, "b\n").unwrap();
+        assert_eq!(follower.line().await.unwrap().as_deref(), Some("b"));
+    }
+}

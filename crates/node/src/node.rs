@@ -1,0 +1,239 @@
+//! The node: watches its Pods and gives each a task.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use asb_runtime::{Images, Native, Sandbox};
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::api::{Patch, PatchParams};
+use kube::runtime::watcher::Event;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client};
+use serde_json::json;
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::address::Addresses;
+use crate::pod::worker::{self, Desired};
+use crate::volume::Volumes;
+use crate::{http, machine};
+
+/// What a node is opened with.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Holds images, volumes and the state of every sandbox.
+    pub data_dir: PathBuf,
+}
+
+/// Runs the Pods of this machine. Cheap to clone.
+#[derive(Clone)]
+pub struct Node {
+    pub(crate) shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    pub client: Client,
+    pub runtime: Native,
+    pub images: Images,
+    pub volumes: Volumes,
+    pub addresses: Addresses,
+    pub default_memory: u64,
+    /// Sandboxes by Pod UID: where exec, log and dial find them.
+    sandboxes: Mutex<HashMap<String, Sandbox>>,
+}
+
+impl Node {
+    /// Opens images, volumes and runtime below the data directory. Nothing is started yet.
+    pub fn open(client: Client, config: &Config) -> Result<Self, asb_runtime::Error> {
+        let at = |name: &str| config.data_dir.join(name);
+        let shared = Shared {
+            runtime: Native::open(&at("sandboxes"))?,
+            images: Images::open(&at("images"))?,
+            volumes: Volumes::open(client.clone(), &config.data_dir)?,
+            addresses: Addresses::default(),
+            // A sandbox that names no limit may still not take the machine down.
+            default_memory: machine::memory_bytes() / 2,
+            sandboxes: Mutex::default(),
+            client,
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// The name of this machine's Node object.
+    pub fn name() -> String {
+        machine::name()
+    }
+
+    /// `pods/log` and `pods/exec`, for the API server.
+    pub fn routes(&self) -> axum::Router {
+        http::routes(self.clone())
+    }
+
+    /// Connects to a port inside the sandbox of a Pod.
+    pub async fn dial(&self, pod_uid: &str, port: u16) -> io::Result<TcpStream> {
+        let sandbox = self.shared.sandbox(pod_uid).ok_or(io::ErrorKind::NotConnected)?;
+        sandbox.dial(port).await.map_err(io::Error::other)
+    }
+
+    /// Takes over what runs here already and runs Pods until the future is dropped.
+    pub async fn run(self, ready: impl FnOnce()) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        self.register().await?;
+        let mut adopted: HashMap<String, Sandbox> = HashMap::new();
+        for sandbox in self.shared.runtime.list().await? {
+            sandbox.spec().address.into_iter().for_each(|address| self.shared.addresses.keep(address));
+            self.shared.remember(sandbox.id().as_str(), &sandbox);
+            adopted.insert(sandbox.id().as_str().to_owned(), sandbox);
+        }
+        let mut tasks = JoinSet::new();
+        tasks.spawn(reclaim_volumes(self.clone()));
+        let mut ready = Some(ready);
+        let mut pods: HashMap<String, watch::Sender<Desired>> = HashMap::new();
+        let config = watcher::Config::default().fields(&format!("spec.nodeName={}", machine::name()));
+        let mut events = watcher(Api::<Pod>::all(self.shared.client.clone()), config).default_backoff().boxed();
+        let mut listed = BTreeMap::new();
+        loop {
+            let event = tokio::select! {
+                Some(event) = events.next() => event,
+                Some(ended) = tasks.join_next() => {
+                    if let Err(error) = ended {
+                        tracing::error!(%error, "a task of the node failed");
+                    }
+                    continue;
+                }
+            };
+            match event {
+                Ok(Event::Init) => listed.clear(),
+                Ok(Event::InitApply(pod)) => {
+                    listed.insert(uid(&pod), pod);
+                }
+                Ok(Event::InitDone) => {
+                    let gone = pods.extract_if(|uid, _| !listed.contains_key(uid));
+                    gone.for_each(|(_, desired)| drop(desired.send_replace(Desired::Gone)));
+                    for (_, pod) in std::mem::take(&mut listed) {
+                        self.tell(&mut pods, &mut adopted, &mut tasks, pod);
+                    }
+                    // Whatever is left has no Pod any more.
+                    for (_, sandbox) in adopted.drain() {
+                        tasks.spawn(worker::remove_orphan(self.clone(), sandbox));
+                    }
+                    self.forget_volumes(&pods);
+                    ready.take().into_iter().for_each(|ready| ready());
+                }
+                Ok(Event::Apply(pod)) => self.tell(&mut pods, &mut adopted, &mut tasks, pod),
+                Ok(Event::Delete(pod)) => {
+                    if let Some(desired) = pods.remove(&uid(&pod)) {
+                        desired.send_replace(Desired::Gone);
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "watch of Pods interrupted");
+                }
+            }
+        }
+    }
+
+    /// Hands the latest form of a Pod to its task, which is started if there is none.
+    fn tell(
+        &self,
+        pods: &mut HashMap<String, watch::Sender<Desired>>,
+        adopted: &mut HashMap<String, Sandbox>,
+        tasks: &mut JoinSet<()>,
+        pod: Pod,
+    ) {
+        let uid = uid(&pod);
+        let desired = Desired::Present(Arc::new(pod));
+        if let Some(known) = pods.get(&uid) {
+            known.send_replace(desired);
+            return;
+        }
+        let (sender, receiver) = watch::channel(desired);
+        tasks.spawn(worker::run(self.clone(), receiver, adopted.remove(&uid)));
+        pods.insert(uid, sender);
+    }
+
+    /// emptyDir volumes of Pods that vanished while nobody looked.
+    fn forget_volumes(&self, pods: &HashMap<String, watch::Sender<Desired>>) {
+        let known = self.shared.volumes.pods().unwrap_or_default();
+        for uid in known.iter().filter(|uid| !pods.contains_key(*uid)) {
+            if let Err(error) = self.shared.volumes.forget_pod(uid) {
+                tracing::warn!(pod = uid, %error, "volumes of a Pod that is gone were not removed");
+            }
+        }
+    }
+
+    /// Makes the Node, the StorageClass and the RuntimeClass objects of this machine.
+    async fn register(&self) -> Result<(), kube::Error> {
+        let node = machine::node();
+        let class = json!({
+            "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
+            "metadata": {
+                "name": crate::volume::STORAGE_CLASS,
+                "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
+            },
+            "provisioner": "asb/local", "reclaimPolicy": "Delete", "volumeBindingMode": "WaitForFirstConsumer",
+        });
+        let runtime = json!({
+            "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "native"}, "handler": "native",
+        });
+        self.ensure::<k8s_openapi::api::core::v1::Node>(&node).await?;
+        self.ensure::<k8s_openapi::api::storage::v1::StorageClass>(&class).await?;
+        self.ensure::<k8s_openapi::api::node::v1::RuntimeClass>(&runtime).await?;
+        let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(self.shared.client.clone());
+        let status = json!({"status": node["status"]});
+        nodes.patch_status(&machine::name(), &PatchParams::default(), &Patch::Merge(status)).await?;
+        Ok(())
+    }
+
+    /// Creates a cluster-wide object unless one of its name exists.
+    async fn ensure<K>(&self, object: &serde_json::Value) -> Result<(), kube::Error>
+    where
+        K: kube::Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope>,
+        K: serde::de::DeserializeOwned + serde::Serialize + Clone + std::fmt::Debug,
+    {
+        let api: Api<K> = Api::all(self.shared.client.clone());
+        let object: K = serde_json::from_value(object.clone()).map_err(kube::Error::SerdeError)?;
+        match api.create(&Default::default(), &object).await {
+            Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => Ok(()),
+            other => other.map(drop),
+        }
+    }
+}
+
+impl Shared {
+    pub fn sandbox(&self, pod_uid: &str) -> Option<Sandbox> {
+        self.lock().get(pod_uid).cloned()
+    }
+
+    pub fn remember(&self, pod_uid: &str, sandbox: &Sandbox) {
+        self.lock().insert(pod_uid.to_owned(), sandbox.clone());
+    }
+
+    pub fn forget(&self, pod_uid: &str) {
+        self.lock().remove(pod_uid);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Sandbox>> {
+        self.sandboxes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Removes volumes after their claims, at the start and whenever a claim goes.
+async fn reclaim_volumes(node: Node) {
+    let claims: Api<PersistentVolumeClaim> = Api::all(node.shared.client.clone());
+    let mut events = watcher(claims, watcher::Config::default()).default_backoff().boxed();
+    while let Some(event) = events.next().await {
+        if matches!(event, Ok(Event::InitDone | Event::Delete(_)))
+            && let Err(error) = node.shared.volumes.reclaim().await
+        {
+            tracing::warn!(error = &error as &dyn std::error::Error, "volumes not reclaimed");
+        }
+    }
+}
+
+pub(crate) fn uid(pod: &Pod) -> String {
+    pod.metadata.uid.clone().unwrap_or_default()
+}

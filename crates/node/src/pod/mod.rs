@@ -1,0 +1,7 @@
+//! One Pod: what it asks for, what is seen of it, and the task that brings the two together.
+
+pub mod expand;
+pub mod spec;
+pub mod status;
+pub mod support;
+pub mod worker;

@@ -1,0 +1,262 @@
+//! From a Pod to what the runtime starts. Pure: everything it needs comes as arguments.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+use asb_runtime::{Limits, Mount, Process, RootFs, SandboxId, Spec};
+use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kube::ResourceExt;
+
+use super::expand::expand;
+
+/// Processes and threads that a sandbox may have at once.
+const PIDS: u32 = 1024;
+/// Bytes of log kept per sandbox.
+const LOG_BYTES: u64 = 16 << 20;
+
+/// Labels under which the runtime remembers whose sandbox it is.
+pub const LABEL_RESTARTS: &str = "restarts";
+
+/// What a Pod's sandbox is made from, besides the Pod.
+pub struct Parts<'a> {
+    pub root: RootFs,
+    pub address: Ipv4Addr,
+    /// Host directory of each volume, by volume name.
+    pub volumes: &'a BTreeMap<String, PathBuf>,
+    pub restarts: u32,
+    /// The memory limit of a container that names none.
+    pub default_memory: u64,
+}
+
+/// Why a Pod cannot be run as it is, in the kubelet's words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    pub reason: &'static str,
+    pub message: String,
+}
+
+impl Refusal {
+    pub fn new(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into() }
+    }
+}
+
+/// The id under which the runtime knows a Pod.
+pub fn sandbox_id(pod: &Pod) -> Result<SandboxId, Refusal> {
+    let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+    SandboxId::new(uid).map_err(|error| Refusal::new("InvalidUID", format!("metadata.uid: {error}")))
+}
+
+pub fn container(pod: &Pod) -> Option<&Container> {
+    pod.spec.as_ref()?.containers.first()
+}
+
+pub fn translate(pod: &Pod, parts: Parts<'_>) -> Result<Spec, Refusal> {
+    let spec = pod.spec.as_ref().ok_or_else(|| Refusal::new("InvalidPod", "spec: is required"))?;
+    let container =
+        spec.containers.first().ok_or_else(|| Refusal::new("InvalidPod", "spec.containers: at least one is required"))?;
+    let security = container.security_context.as_ref();
+    Ok(Spec {
+        id: sandbox_id(pod)?,
+        hostname: spec.hostname.clone().unwrap_or_else(|| pod.name_any()),
+        read_only_root: security.and_then(|it| it.read_only_root_filesystem).unwrap_or(false),
+        mounts: mounts(container, parts.volumes)?,
+        process: process(pod, container, &parts.root)?,
+        limits: limits(container, parts.default_memory)?,
+        address: Some(parts.address),
+        labels: [(LABEL_RESTARTS.to_owned(), parts.restarts.to_string())].into(),
+        root: parts.root,
+    })
+}
+
+fn process(pod: &Pod, container: &Container, root: &RootFs) -> Result<Process, Refusal> {
+    let mut env = root.env.clone();
+    set(&mut env, "HOSTNAME", pod.name_any());
+    for variable in container.env.iter().flatten() {
+        let value = expand(variable.value.as_deref().unwrap_or_default(), &env);
+        set(&mut env, &variable.name, value);
+    }
+    let args = container.args.clone().unwrap_or_default();
+    let given = container.command.clone().filter(|command| !command.is_empty());
+    let argv = match given {
+        Some(command) => [command, args].concat(),
+        None if args.is_empty() => root.command.clone(),
+        // The host image has no entry point that could take the arguments.
+        None => args,
+    };
+    let (uid, gid) = user(pod, container)?;
+    Ok(Process {
+        argv: argv.iter().map(|word| expand(word, &env)).collect(),
+        cwd: container.working_dir.clone().filter(|dir| !dir.is_empty()).map_or_else(|| root.cwd.clone(), PathBuf::from),
+        uid,
+        gid,
+        env,
+    })
+}
+
+fn user(pod: &Pod, container: &Container) -> Result<(u32, u32), Refusal> {
+    let of_pod = pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
+    let own = container.security_context.as_ref();
+    let uid = own.and_then(|it| it.run_as_user).or(of_pod.and_then(|it| it.run_as_user));
+    let gid = own.and_then(|it| it.run_as_group).or(of_pod.and_then(|it| it.run_as_group));
+    let non_root = own.and_then(|it| it.run_as_non_root).or(of_pod.and_then(|it| it.run_as_non_root));
+    if non_root == Some(true) && uid.unwrap_or(0) == 0 {
+        let message = "spec.containers[0].securityContext.runAsNonRoot: the container would run as root; set runAsUser";
+        return Err(Refusal::new("CreateContainerConfigError", message));
+    }
+    let id = |value: Option<i64>, field: &str| {
+        let value = value.unwrap_or(0);
+        u32::try_from(value).ok().filter(|id| *id < 65_536).ok_or_else(|| {
+            let message = format!("spec.containers[0].securityContext.{field}: {value} is not between 0 and 65535");
+            Refusal::new("CreateContainerConfigError", message)
+        })
+    };
+    Ok((id(uid, "runAsUser")?, id(gid, "runAsGroup")?))
+}
+
+fn mounts(container: &Container, volumes: &BTreeMap<String, PathBuf>) -> Result<Vec<Mount>, Refusal> {
+    let mount = |(at, mount): (usize, &k8s_openapi::api::core::v1::VolumeMount)| {
+        let path = format!("spec.containers[0].volumeMounts[{at}]");
+        let source = volumes.get(&mount.name).ok_or_else(|| {
+            let message = format!("{path}.name: no volume {:?} in spec.volumes", mount.name);
+            Refusal::new("CreateContainerConfigError", message)
+        })?;
+        if !Path::new(&mount.mount_path).is_absolute() {
+            let message = format!("{path}.mountPath: {:?} is not an absolute path", mount.mount_path);
+            return Err(Refusal::new("CreateContainerConfigError", message));
+        }
+        Ok(Mount {
+            source: source.clone(),
+            target: mount.mount_path.clone().into(),
+            read_only: mount.read_only.unwrap_or(false),
+        })
+    };
+    container.volume_mounts.iter().flatten().enumerate().map(mount).collect()
+}
+
+fn limits(container: &Container, default_memory: u64) -> Result<Limits, Refusal> {
+    let limit = |resource: &str| {
+        let quantity = container.resources.as_ref()?.limits.as_ref()?.get(resource)?;
+        Some((quantity, format!("spec.containers[0].resources.limits.{resource}")))
+    };
+    let read = |resource: &str| {
+        limit(resource)
+            .map(|(quantity, path)| {
+                millis(quantity).ok_or_else(|| {
+                    let message = format!("{path}: {:?} is not a quantity", quantity.0);
+                    Refusal::new("CreateContainerConfigError", message)
+                })
+            })
+            .transpose()
+    };
+    let memory = read("memory")?.map(|millis| u64::try_from(millis / 1000).unwrap_or(u64::MAX));
+    let cpu = read("cpu")?.map(|millis| u32::try_from(millis).unwrap_or(u32::MAX));
+    Ok(Limits { memory_bytes: Some(memory.unwrap_or(default_memory)), cpu_millis: cpu, pids: PIDS, log_bytes: LOG_BYTES })
+}
+
+/// A Kubernetes quantity in thousandths.
+pub fn millis(quantity: &Quantity) -> Option<u128> {
+    const SUFFIXES: &[(&str, f64)] = &[
+        ("Ki", 1024.0),
+        ("Mi", 1_048_576.0),
+        ("Gi", 1_073_741_824.0),
+        ("Ti", 1_099_511_627_776.0),
+        ("Pi", 1_125_899_906_842_624.0),
+        ("Ei", 1_152_921_504_606_846_976.0),
+        ("n", 1e-9),
+        ("u", 1e-6),
+        ("m", 1e-3),
+        ("k", 1e3),
+        ("M", 1e6),
+        ("G", 1e9),
+        ("T", 1e12),
+        ("P", 1e15),
+        ("E", 1e18),
+    ];
+    let text = quantity.0.trim();
+    // An exponent such as 1E3 ends in a digit, so it is never mistaken for the suffix E.
+    let suffix = SUFFIXES.iter().find_map(|(suffix, factor)| Some((text.strip_suffix(suffix)?, *factor)));
+    let (number, factor) = suffix.unwrap_or((text, 1.0));
+    let value: f64 = number.parse().ok()?;
+    (value.is_finite() && value >= 0.0).then(|| (value * factor * 1000.0).ceil() as u128)
+}
+
+fn set(env: &mut Vec<(String, String)>, name: &str, value: String) {
+    match env.iter_mut().find(|(key, _)| key == name) {
+        Some(entry) => entry.1 = value,
+        None => env.push((name.to_owned(), value)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn spec(container: serde_json::Value) -> Result<Spec, Refusal> {
+        let mut object = json!({"name": "main", "image": "host"});
+        object.as_object_mut().unwrap().extend(container.as_object().unwrap().clone());
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": "box", "uid": "7f1c"}, "spec": {"containers": [object]},
+        }))
+        .unwrap();
+        let root = RootFs {
+            layers: vec![],
+            host_dirs: vec![],
+            env: vec![("PATH".into(), "/bin".into())],
+            command: vec![],
+            cwd: "/root".into(),
+        };
+        let volumes = BTreeMap::from([("data".to_owned(), PathBuf::from("/v"))]);
+        let parts =
+            Parts { root, address: Ipv4Addr::LOCALHOST, volumes: &volumes, restarts: 0, default_memory: 1 << 30 };
+        translate(&pod, parts)
+    }
+
+    #[test]
+    fn command_and_environment_are_expanded_in_order() {
+        let spec = spec(json!({
+            "command": ["sh", "-c"], "args": ["echo $(A)"],
+            "env": [{"name": "A", "value": "x"}, {"name": "B", "value": "$(A)$(C)"}, {"name": "PATH", "value": "/mine"}],
+        }))
+        .unwrap();
+        assert_eq!(spec.process.argv, ["sh", "-c", "echo x"]);
+        let env: BTreeMap<_, _> = spec.process.env.into_iter().collect();
+        assert_eq!((env["B"].as_str(), env["PATH"].as_str(), env["HOSTNAME"].as_str()), ("x$(C)", "/mine", "box"));
+    }
+
+    #[test]
+    fn limits_come_from_quantities_and_are_never_absent_for_memory() {
+        let limits = spec(json!({"resources": {"limits": {"memory": "64Mi", "cpu": "250m"}}})).unwrap().limits;
+        assert_eq!((limits.memory_bytes, limits.cpu_millis), (Some(64 << 20), Some(250)));
+        assert_eq!(spec(json!({})).unwrap().limits.memory_bytes, Some(1 << 30));
+        let refused = spec(json!({"resources": {"limits": {"cpu": "lots"}}})).unwrap_err();
+        assert!(refused.message.starts_with("spec.containers[0].resources.limits.cpu: "));
+        for (text, expected) in [("1", 1000), ("0.5", 500), ("1k", 1_000_000), ("1e3", 1_000_000), ("2Ki", 2_048_000)] {
+            assert_eq!(millis(&Quantity(text.into())), Some(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn mounts_must_name_a_volume_and_an_absolute_path() {
+        let ok = spec(json!({"volumeMounts": [{"name": "data", "mountPath": "/data", "readOnly": true}]})).unwrap();
+        assert_eq!((ok.mounts[0].source.as_path(), ok.mounts[0].read_only), (Path::new("/v"), true));
+        for (mount, path) in [
+            (json!({"name": "none", "mountPath": "/x"}), "volumeMounts[0].name"),
+            (json!({"name": "data", "mountPath": "x"}), "volumeMounts[0].mountPath"),
+        ] {
+            assert!(spec(json!({"volumeMounts": [mount]})).unwrap_err().message.contains(path));
+        }
+    }
+
+    #[test]
+    fn root_is_refused_when_the_pod_says_so() {
+        let refused = spec(json!({"securityContext": {"runAsNonRoot": true}})).unwrap_err();
+        assert!(refused.message.contains("runAsNonRoot"));
+        let user = spec(json!({"securityContext": {"runAsNonRoot": true, "runAsUser": 1000, "runAsGroup": 7}})).unwrap();
+        assert_eq!((user.process.uid, user.process.gid), (1000, 7));
+        assert!(spec(json!({"securityContext": {"runAsUser": 70000}})).is_err());
+    }
+}

@@ -1,0 +1,170 @@
+//! Which fields of a Pod this node honours. Any other that is set is refused by its path, never ignored.
+
+use serde_json::{Map, Value};
+
+/// Fields that are honoured, or that ask for nothing beyond what every sandbox has.
+const POD: &[&str] = &[
+    "activeDeadlineSeconds",
+    "affinity",
+    "automountServiceAccountToken",
+    "containers",
+    "dnsPolicy",
+    "enableServiceLinks",
+    "hostname",
+    "nodeName",
+    "nodeSelector",
+    "overhead",
+    "preemptionPolicy",
+    "priority",
+    "priorityClassName",
+    "restartPolicy",
+    "runtimeClassName",
+    "schedulerName",
+    "securityContext",
+    "serviceAccount",
+    "serviceAccountName",
+    "subdomain",
+    "terminationGracePeriodSeconds",
+    "tolerations",
+    "topologySpreadConstraints",
+    "volumes",
+];
+const CONTAINER: &[&str] = &[
+    "args",
+    "command",
+    "env",
+    "image",
+    "imagePullPolicy",
+    "name",
+    "ports",
+    "resources",
+    "securityContext",
+    "stdin",
+    "stdinOnce",
+    "terminationMessagePath",
+    "terminationMessagePolicy",
+    "tty",
+    "volumeMounts",
+    "workingDir",
+];
+const CONTAINER_SECURITY: &[&str] = &[
+    "allowPrivilegeEscalation",
+    "capabilities",
+    "privileged",
+    "readOnlyRootFilesystem",
+    "runAsGroup",
+    "runAsNonRoot",
+    "runAsUser",
+    "seccompProfile",
+];
+const POD_SECURITY: &[&str] = &["runAsGroup", "runAsNonRoot", "runAsUser", "seccompProfile"];
+const ENV: &[&str] = &["name", "value"];
+const MOUNT: &[&str] = &["mountPath", "name", "readOnly"];
+
+/// The first field of a Pod spec that this node cannot honour, as a message with its path.
+pub fn check(spec: &Value) -> Result<(), String> {
+    only(spec, "spec", POD)?;
+    only(&spec["securityContext"], "spec.securityContext", POD_SECURITY)?;
+    if let Some(containers) = spec["containers"].as_array()
+        && containers.len() > 1
+    {
+        return Err("spec.containers[1]: this node runs one container per Pod; put the processes into one".to_owned());
+    }
+    for (at, container) in list(spec, "containers") {
+        let path = format!("spec.containers[{at}]");
+        only(container, &path, CONTAINER)?;
+        let security = &container["securityContext"];
+        only(security, &format!("{path}.securityContext"), CONTAINER_SECURITY)?;
+        check_security(security, &format!("{path}.securityContext"))?;
+        for (at, env) in list(container, "env") {
+            only(env, &format!("{path}.env[{at}]"), ENV)?;
+        }
+        for (at, mount) in list(container, "volumeMounts") {
+            only(mount, &format!("{path}.volumeMounts[{at}]"), MOUNT)?;
+        }
+    }
+    for (at, volume) in list(spec, "volumes") {
+        only(volume, &format!("spec.volumes[{at}]"), &["emptyDir", "name", "persistentVolumeClaim"])?;
+        only(&volume["emptyDir"], &format!("spec.volumes[{at}].emptyDir"), &[])?;
+    }
+    check_seccomp(&spec["securityContext"], "spec.securityContext")
+}
+
+/// Sandboxes are never given more rights than all of them have.
+fn check_security(security: &Value, path: &str) -> Result<(), String> {
+    if security["privileged"] == true {
+        return Err(format!("{path}.privileged: privileged containers are not run here; remove the field"));
+    }
+    if security["capabilities"]["add"].as_array().is_some_and(|added| !added.is_empty()) {
+        return Err(format!("{path}.capabilities.add: no capability can be added here; remove the field"));
+    }
+    check_seccomp(security, path)
+}
+
+fn check_seccomp(security: &Value, path: &str) -> Result<(), String> {
+    match security["seccompProfile"]["type"].as_str() {
+        None | Some("RuntimeDefault") => Ok(()),
+        Some(other) => Err(format!("{path}.seccompProfile.type: {other:?} is not available; use \"RuntimeDefault\"")),
+    }
+}
+
+fn list<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = (usize, &'a Value)> {
+    object[field].as_array().into_iter().flatten().enumerate()
+}
+
+/// Refuses fields that are set and not in `known`. Empty and false ask for nothing.
+fn only(object: &Value, path: &str, known: &[&str]) -> Result<(), String> {
+    let empty = Map::new();
+    let fields = object.as_object().unwrap_or(&empty);
+    let unknown = fields.iter().find(|(field, value)| !known.contains(&field.as_str()) && !asks_nothing(value));
+    match unknown {
+        Some((field, _)) => Err(format!("{path}.{field}: not supported by this node; remove the field")),
+        None => Ok(()),
+    }
+}
+
+fn asks_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.values().all(asks_nothing),
+        Value::Bool(true) | Value::Number(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn unsupported_fields_are_refused_by_their_path() {
+        let cases = [
+            (json!({"hostNetwork": true}), "spec.hostNetwork"),
+            (json!({"initContainers": [{"name": "x"}]}), "spec.initContainers"),
+            (json!({"containers": [{"name": "a"}, {"name": "b"}]}), "spec.containers[1]"),
+            (json!({"containers": [{"livenessProbe": {"exec": {"command": ["x"]}}}]}), "spec.containers[0].livenessProbe"),
+            (json!({"containers": [{"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "x"}}}]}]}), "spec.containers[0].env[0].valueFrom"),
+            (json!({"containers": [{"securityContext": {"privileged": true}}]}), "spec.containers[0].securityContext.privileged"),
+            (json!({"containers": [{"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}]}), "capabilities.add"),
+            (json!({"securityContext": {"seccompProfile": {"type": "Unconfined"}}}), "spec.securityContext.seccompProfile.type"),
+            (json!({"volumes": [{"name": "h", "hostPath": {"path": "/"}}]}), "spec.volumes[0].hostPath"),
+            (json!({"volumes": [{"name": "m", "emptyDir": {"medium": "Memory"}}]}), "spec.volumes[0].emptyDir.medium"),
+        ];
+        for (spec, path) in cases {
+            let refused = check(&spec).expect_err("must be refused");
+            assert!(refused.contains(path), "{refused:?} names {path}");
+        }
+    }
+
+    #[test]
+    fn fields_that_ask_for_nothing_are_fine() {
+        let spec = json!({
+            "hostNetwork": false, "initContainers": [], "securityContext": {},
+            "containers": [{"name": "a", "image": "host", "lifecycle": {}, "securityContext": {"privileged": false, "capabilities": {"drop": ["ALL"]}}}],
+            "volumes": [{"name": "e", "emptyDir": {}}],
+        });
+        assert_eq!(check(&spec), Ok(()));
+    }
+}

@@ -1,0 +1,312 @@
+//! The life of one Pod. One task owns it: nobody else starts, stops or reports its sandbox.
+//!
+//! ```text
+//! start ──► running ──► ended ──► (restart policy) back-off ──► start
+//!   │          │          │
+//!   └──────────┴──────────┴── deleted ──► stop within the grace period ──► remove ──► Pod object gone
+//! ```
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use asb_runtime::{Exit, Sandbox};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::{Api, ResourceExt};
+use serde_json::json;
+use tokio::sync::watch;
+use tracing::Instrument;
+
+use super::spec::{self, LABEL_RESTARTS, Parts, Refusal};
+use super::status::{Container, status};
+use super::support;
+use crate::event;
+use crate::node::{Node, uid};
+
+const SIGTERM: i32 = 15;
+const DEFAULT_GRACE: Duration = Duration::from_secs(30);
+const FIRST_BACK_OFF: Duration = Duration::from_secs(10);
+const LONGEST_BACK_OFF: Duration = Duration::from_secs(300);
+/// A container that ran this long starts its back-off anew.
+const GOOD_RUN: Duration = Duration::from_secs(600);
+
+/// What the API wants of a Pod.
+#[derive(Debug, Clone)]
+pub enum Desired {
+    Present(Arc<Pod>),
+    /// The object is gone.
+    Gone,
+}
+
+/// Runs a Pod until it is gone. `sandbox` is what an earlier engine left running for it.
+pub async fn run(node: Node, desired: watch::Receiver<Desired>, sandbox: Option<Sandbox>) {
+    let pod = match &*desired.borrow() {
+        Desired::Present(pod) => pod.clone(),
+        Desired::Gone => return,
+    };
+    let span = tracing::info_span!("pod", sandbox = %pod.name_any(), namespace = pod.namespace());
+    let mut worker = Worker { restarts: sandbox.as_ref().map_or(0, restarts), node, desired, pod, sandbox, failures: 0 };
+    async { worker.live().await }.instrument(span).await;
+}
+
+/// Removes a sandbox whose Pod does not exist any more.
+pub async fn remove_orphan(node: Node, sandbox: Sandbox) {
+    tracing::info!(sandbox = %sandbox.id(), "removing a sandbox without a Pod");
+    let id = sandbox.id().as_str().to_owned();
+    node.shared.forget(&id);
+    discard(&node, sandbox).await;
+}
+
+struct Worker {
+    node: Node,
+    desired: watch::Receiver<Desired>,
+    /// The last form of the Pod that was seen.
+    pod: Arc<Pod>,
+    sandbox: Option<Sandbox>,
+    restarts: u32,
+    /// Ends in a row that were not a good run.
+    failures: u32,
+}
+
+/// What ended a wait.
+enum Wake<T> {
+    Done(T),
+    Leave,
+}
+
+impl Worker {
+    async fn live(&mut self) {
+        while !self.leaving() {
+            match self.ensure_sandbox().await {
+                Ok(sandbox) => self.watch_over(sandbox).await,
+                Err(refusal) if is_final(&refusal) => {
+                    tracing::warn!(reason = refusal.reason, message = refusal.message, "Pod refused");
+                    event::warn(&self.node.shared.client, &self.pod, refusal.reason, &refusal.message).await;
+                    self.report(&Container::Refused(refusal)).await;
+                    self.until_leave(std::future::pending::<()>()).await;
+                }
+                Err(refusal) => {
+                    if self.failures == 0 {
+                        tracing::warn!(reason = refusal.reason, message = refusal.message, "Pod cannot start");
+                        event::warn(&self.node.shared.client, &self.pod, refusal.reason, &refusal.message).await;
+                        self.report(&Container::Waiting(refusal)).await;
+                    }
+                    let pause = self.back_off();
+                    self.until_leave(tokio::time::sleep(pause)).await;
+                }
+            }
+        }
+        self.end().await;
+    }
+
+    /// The running (or ended) sandbox of this Pod, started if there is none.
+    async fn ensure_sandbox(&mut self) -> Result<Sandbox, Refusal> {
+        if let Some(sandbox) = &self.sandbox {
+            return Ok(sandbox.clone());
+        }
+        check(&self.pod)?;
+        let shared = &self.node.shared;
+        let name = spec::container(&self.pod).and_then(|it| it.image.as_deref()).unwrap_or_default();
+        let root = shared.images.resolve(name).ok_or_else(|| unknown_image(name, &shared.images.names()))?;
+        let volumes = shared.volumes.of(&self.pod).await?;
+        let address = shared
+            .addresses
+            .take()
+            .ok_or_else(|| Refusal::new("NoAddress", "all Pod addresses of this machine are taken"))?;
+        let parts =
+            Parts { root, address, volumes: &volumes, restarts: self.restarts, default_memory: shared.default_memory };
+        let started = match spec::translate(&self.pod, parts) {
+            Ok(spec) => shared.runtime.start(&spec).await.map_err(|error| start_refusal(&error)),
+            Err(refusal) => Err(refusal),
+        };
+        let sandbox = started.inspect_err(|_| shared.addresses.give_back(address))?;
+        shared.remember(&uid(&self.pod), &sandbox);
+        self.sandbox = Some(sandbox.clone());
+        Ok(sandbox)
+    }
+
+    /// Reports a sandbox, waits for its end, and decides what follows by the restart policy.
+    async fn watch_over(&mut self, sandbox: Sandbox) {
+        let (since, address) = (sandbox.started_at(), address(&sandbox));
+        self.report(&Container::Running { since, address }).await;
+        let ended = match self.until_leave(sandbox.wait()).await {
+            Wake::Leave => return,
+            Wake::Done(Ok(ended)) => ended,
+            Wake::Done(Err(error)) => {
+                tracing::error!(error = &error as &dyn std::error::Error, "lost sight of the sandbox");
+                let pause = self.back_off();
+                self.until_leave(tokio::time::sleep(pause)).await;
+                return;
+            }
+        };
+        let policy = self.pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref()).unwrap_or("Always");
+        if policy == "Never" || (policy == "OnFailure" && ended.exit == Exit::Code(0)) {
+            self.report(&Container::Ended { since, ended, address }).await;
+            self.until_leave(std::future::pending::<()>()).await;
+            return;
+        }
+        if ended.at.duration_since(since).unwrap_or_default() >= GOOD_RUN {
+            self.failures = 0;
+        }
+        // The first restart comes at once, as the kubelet does it.
+        let pause = if self.failures == 0 { Duration::ZERO } else { self.back_off() };
+        self.failures += 1;
+        if !pause.is_zero() {
+            self.report(&Container::BackOff { since, ended, address }).await;
+        }
+        if let Wake::Done(()) = self.until_leave(tokio::time::sleep(pause)).await {
+            self.discard_sandbox().await;
+            self.restarts += 1;
+        }
+    }
+
+    /// Stops what runs, removes every trace, and lets the API server forget the Pod.
+    async fn end(&mut self) {
+        if let Some(sandbox) = self.sandbox.clone() {
+            let grace = self.grace();
+            let asked = !grace.is_zero() && sandbox.signal(SIGTERM).await.is_ok();
+            if asked {
+                // Past its grace period it is killed below, like one that never listened.
+                let _ = tokio::time::timeout(grace, sandbox.wait()).await;
+            }
+            self.discard_sandbox().await;
+        }
+        if let Err(error) = self.node.shared.volumes.forget_pod(&uid(&self.pod)) {
+            tracing::warn!(%error, "volumes of the Pod were not removed");
+        }
+        if matches!(&*self.desired.borrow(), Desired::Gone) {
+            return;
+        }
+        let api: Api<Pod> = Api::namespaced(self.node.shared.client.clone(), &self.pod.namespace().unwrap_or_default());
+        let preconditions = Preconditions { uid: self.pod.metadata.uid.clone(), resource_version: None };
+        let params =
+            DeleteParams { grace_period_seconds: Some(0), preconditions: Some(preconditions), ..Default::default() };
+        while let Err(error) = api.delete(&self.pod.name_any(), &params).await {
+            // 404 and 409: gone, or another Pod of the same name by now.
+            if matches!(&error, kube::Error::Api(status) if status.code == 404 || status.code == 409) {
+                return;
+            }
+            tracing::warn!(error = &error as &dyn std::error::Error, "Pod object not removed; trying again");
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    async fn discard_sandbox(&mut self) {
+        self.node.shared.forget(&uid(&self.pod));
+        if let Some(sandbox) = self.sandbox.take() {
+            discard(&self.node, sandbox).await;
+        }
+    }
+
+    /// Writes the status. It is what others act on, so it is tried until it is written or useless.
+    async fn report(&mut self, state: &Container) {
+        let api: Api<Pod> = Api::namespaced(self.node.shared.client.clone(), &self.pod.namespace().unwrap_or_default());
+        let status = json!({"status": status(&self.pod, state, self.restarts, Timestamp::now())});
+        for pause in [10, 100, 1000, 5000] {
+            match api.patch_status(&self.pod.name_any(), &PatchParams::default(), &Patch::Merge(&status)).await {
+                Ok(_) => return,
+                Err(kube::Error::Api(error)) if error.code == 404 => return,
+                Err(error) => {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "Pod status not written; trying again");
+                    tokio::time::sleep(Duration::from_millis(pause)).await;
+                }
+            }
+        }
+    }
+
+    /// Waits for `work`, or for the Pod to be deleted.
+    async fn until_leave<T>(&mut self, work: impl Future<Output = T>) -> Wake<T> {
+        tokio::pin!(work);
+        loop {
+            if self.leaving() {
+                return Wake::Leave;
+            }
+            tokio::select! {
+                done = &mut work => return Wake::Done(done),
+                changed = self.desired.changed() => {
+                    if changed.is_err() {
+                        return Wake::Leave;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes in the latest form of the Pod; whether it is to go.
+    fn leaving(&mut self) -> bool {
+        match &*self.desired.borrow_and_update() {
+            Desired::Gone => true,
+            Desired::Present(pod) => {
+                self.pod = pod.clone();
+                pod.metadata.deletion_timestamp.is_some()
+            }
+        }
+    }
+
+    fn grace(&self) -> Duration {
+        if matches!(&*self.desired.borrow(), Desired::Gone) {
+            return Duration::ZERO; // forced: nobody waits for it
+        }
+        let seconds = self.pod.metadata.deletion_grace_period_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        seconds.map_or(DEFAULT_GRACE, Duration::from_secs)
+    }
+
+    fn back_off(&mut self) -> Duration {
+        let pause = FIRST_BACK_OFF.saturating_mul(1 << self.failures.min(10)).min(LONGEST_BACK_OFF);
+        self.failures += 1;
+        pause
+    }
+}
+
+async fn discard(node: &Node, sandbox: Sandbox) {
+    let address = sandbox.spec().address;
+    if let Err(error) = sandbox.delete().await {
+        // It is still on disk: the next start of the engine finds and removes it.
+        tracing::error!(sandbox = %sandbox.id(), error = &error as &dyn std::error::Error, "sandbox not removed");
+        return;
+    }
+    address.into_iter().for_each(|address| node.shared.addresses.give_back(address));
+}
+
+fn check(pod: &Pod) -> Result<(), Refusal> {
+    support::check(&json!(pod.spec)).map_err(|message| Refusal::new("Unsupported", message))?;
+    match pod.spec.as_ref().and_then(|spec| spec.runtime_class_name.as_deref()) {
+        None | Some("" | "native") => Ok(()),
+        Some(other) => {
+            let message = format!("spec.runtimeClassName: {other:?} is not available on this machine; it has \"native\"");
+            Err(Refusal::new("RuntimeClassNotAvailable", message))
+        }
+    }
+}
+
+/// Whether only another Pod can help.
+fn is_final(refusal: &Refusal) -> bool {
+    matches!(refusal.reason, "Unsupported" | "RuntimeClassNotAvailable" | "InvalidPod" | "InvalidUID")
+}
+
+fn unknown_image(name: &str, known: &[String]) -> Refusal {
+    let message =
+        format!("spec.containers[0].image: no image {name:?} on this machine; use one of: {}", known.join(", "));
+    Refusal::new("ErrImagePull", message)
+}
+
+fn start_refusal(error: &asb_runtime::Error) -> Refusal {
+    let mut message = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        message.push_str(": ");
+        message.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    Refusal::new("CreateContainerError", message)
+}
+
+fn restarts(sandbox: &Sandbox) -> u32 {
+    sandbox.spec().labels.get(LABEL_RESTARTS).and_then(|count| count.parse().ok()).unwrap_or_default()
+}
+
+fn address(sandbox: &Sandbox) -> Ipv4Addr {
+    sandbox.spec().address.unwrap_or(Ipv4Addr::UNSPECIFIED)
+}

@@ -1,0 +1,183 @@
+//! Volumes on one machine: a PersistentVolume is a directory under the data directory.
+//!
+//! The PersistentVolume object is the record of the directory: it is written before the directory is
+//! made and removed after the directory is gone, so that a crash leaves nothing nobody knows of.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::json;
+
+use crate::pod::spec::Refusal;
+
+/// The StorageClass that we provision for; also the default.
+pub const STORAGE_CLASS: &str = "local";
+
+#[derive(Clone)]
+pub struct Volumes {
+    client: Client,
+    /// PersistentVolumes, one directory each.
+    persistent: PathBuf,
+    /// emptyDir volumes: one directory per Pod, gone with it.
+    of_pods: PathBuf,
+}
+
+impl Volumes {
+    pub fn open(client: Client, data_dir: &Path) -> io::Result<Self> {
+        let volumes = Self { client, persistent: data_dir.join("volumes"), of_pods: data_dir.join("pods") };
+        make_private(&volumes.persistent)?;
+        make_private(&volumes.of_pods)?;
+        Ok(volumes)
+    }
+
+    /// The host directory of every volume of a Pod, made if need be.
+    pub async fn of(&self, pod: &Pod) -> Result<BTreeMap<String, PathBuf>, Refusal> {
+        let mut paths = BTreeMap::new();
+        let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref());
+        for (at, volume) in volumes.into_iter().flatten().enumerate() {
+            let path = match &volume.persistent_volume_claim {
+                Some(source) => {
+                    let field = format!("spec.volumes[{at}].persistentVolumeClaim.claimName");
+                    self.claimed(pod, &source.claim_name, &field).await?
+                }
+                None => self.empty_dir(pod, &volume.name)?,
+            };
+            paths.insert(volume.name.clone(), path);
+        }
+        Ok(paths)
+    }
+
+    /// Removes the emptyDir volumes of a Pod.
+    pub fn forget_pod(&self, uid: &str) -> io::Result<()> {
+        remove(&self.of_pods.join(uid))
+    }
+
+    /// UIDs of the Pods that have emptyDir volumes here.
+    pub fn pods(&self) -> io::Result<Vec<String>> {
+        let entries = std::fs::read_dir(&self.of_pods)?;
+        entries.map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned())).collect()
+    }
+
+    /// Removes every volume whose claim is gone, data first, then the object.
+    pub async fn reclaim(&self) -> Result<(), kube::Error> {
+        let claims: Api<PersistentVolumeClaim> = Api::all(self.client.clone());
+        let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
+        // Volumes first: a claim that is made in between still finds its volume.
+        let known = volumes.list(&ListParams::default()).await?;
+        let wanted: Vec<_> =
+            claims.list(&ListParams::default()).await?.into_iter().filter_map(|claim| claim.metadata.uid).collect();
+        for volume in known {
+            let spec = volume.spec.clone().unwrap_or_default();
+            let claim = spec.claim_ref.and_then(|claim| claim.uid).unwrap_or_default();
+            let ours = spec.storage_class_name.as_deref() == Some(STORAGE_CLASS);
+            if !ours || wanted.contains(&claim) {
+                continue;
+            }
+            let path = self.persistent.join(volume.name_any());
+            if let Err(error) = remove(&path) {
+                tracing::warn!(volume = %volume.name_any(), %error, "volume not removed; will be tried again");
+                continue;
+            }
+            match volumes.delete(&volume.name_any(), &DeleteParams::default()).await {
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                other => drop(other?),
+            }
+        }
+        Ok(())
+    }
+
+    fn empty_dir(&self, pod: &Pod, name: &str) -> Result<PathBuf, Refusal> {
+        let of_pod = self.of_pods.join(pod.metadata.uid.as_deref().unwrap_or_default());
+        let path = of_pod.join(name);
+        make_private(&of_pod).and_then(|()| make_volume(&path)).map_err(|error| io_refusal(&path, &error))?;
+        Ok(path)
+    }
+
+    async fn claimed(&self, pod: &Pod, name: &str, field: &str) -> Result<PathBuf, Refusal> {
+        let namespace = pod.namespace().unwrap_or_default();
+        let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), &namespace);
+        let claim = api.get(name).await.map_err(|error| match error {
+            kube::Error::Api(status) if status.code == 404 => {
+                Refusal::new("FailedMount", format!("{field}: no PersistentVolumeClaim {name:?} in {namespace:?}"))
+            }
+            other => Refusal::new("FailedMount", format!("{field}: {other}")),
+        })?;
+        let class = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref()).unwrap_or(STORAGE_CLASS);
+        if class != STORAGE_CLASS {
+            let message = format!("{field}: {name:?} asks for storageClassName {class:?}; this machine has \"local\"");
+            return Err(Refusal::new("FailedMount", message));
+        }
+        self.provision(&claim).await.map_err(|error| Refusal::new("FailedMount", format!("{field}: {error}")))
+    }
+
+    /// Binds a claim to a directory of its own; quick when that was done before.
+    async fn provision(&self, claim: &PersistentVolumeClaim) -> Result<PathBuf, Box<dyn std::error::Error + Send + Sync>> {
+        let name = format!("pvc-{}", claim.metadata.uid.as_deref().unwrap_or_default());
+        let path = self.persistent.join(&name);
+        let bound = claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound");
+        if bound && path.is_dir() {
+            return Ok(path);
+        }
+        let spec = claim.spec.clone().unwrap_or_default();
+        let size = spec.resources.and_then(|it| it.requests).and_then(|requests| requests.get("storage").cloned());
+        let capacity = json!({"storage": size.map_or_else(|| "1Gi".to_owned(), |size| size.0)});
+        let volume = serde_json::from_value(json!({
+            "metadata": {"name": name},
+            "spec": {
+                "capacity": capacity, "accessModes": spec.access_modes, "storageClassName": STORAGE_CLASS,
+                "persistentVolumeReclaimPolicy": "Delete", "hostPath": {"path": path},
+                "claimRef": {
+                    "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": claim.metadata.namespace,
+                    "name": claim.metadata.name, "uid": claim.metadata.uid,
+                },
+            },
+            "status": {"phase": "Bound"},
+        }))?;
+        let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
+        match volumes.create(&PostParams::default(), &volume).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            other => drop(other?),
+        }
+        make_volume(&path)?;
+        let claims: Api<PersistentVolumeClaim> =
+            Api::namespaced(self.client.clone(), &claim.namespace().unwrap_or_default());
+        let params = PatchParams::default();
+        let bind = json!({"metadata": {"uid": claim.metadata.uid}, "spec": {"volumeName": name}});
+        claims.patch(&claim.name_any(), &params, &Patch::Merge(bind)).await?;
+        let bound = json!({"status": {"phase": "Bound", "accessModes": spec.access_modes, "capacity": capacity}});
+        claims.patch_status(&claim.name_any(), &params, &Patch::Merge(bound)).await?;
+        Ok(path)
+    }
+}
+
+/// A directory that only we may look into; what sandboxes write below it may be set-user-id.
+fn make_private(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700))
+}
+
+/// The top of a volume: usable by any user inside.
+fn make_volume(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    match std::fs::create_dir(path) {
+        Ok(()) => std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match std::fs::remove_dir_all(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+fn io_refusal(path: &Path, error: &io::Error) -> Refusal {
+    Refusal::new("FailedMount", format!("{}: {error}", path.display()))
+}
