@@ -1,1 +1,34 @@
-fn main() {}
+//! `asb`: isolated, stateful environments for agents, on this machine or any cluster.
+
+mod args;
+mod commands;
+mod connect;
+mod data_dir;
+mod engine;
+mod failure;
+mod stdio;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let args = args::Args::parse();
+    args::init_logging(&args);
+    // Two providers in one binary panic; we choose ours before anybody asks.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let done = match runtime {
+        Ok(runtime) => {
+            let done = runtime.block_on(commands::run(args));
+            // A blocked read of standard input must not keep the program alive.
+            runtime.shutdown_background();
+            done
+        }
+        Err(error) => Err(error.into()),
+    };
+    done.unwrap_or_else(|error| failure::render(&error))
+}

@@ -1,1 +1,38 @@
+//! What tests of several crates share. For tests only.
+//!
+//! A controller test is one story, told twice: on the embedded API server and on a real kube-apiserver.
+//!
+//! ```ignore
+//! asb_testing::both_servers! { sandbox_becomes_ready }
+//!
+//! async fn sandbox_becomes_ready(world: World) {
+//!     world.apply(sandbox("box", json!({}))).await;
+//!     world.eventually::<Sandbox>("box", is_ready).await;
+//! }
+//! ```
 
+pub mod kubelet;
+mod kubernetes;
+mod world;
+
+pub use kubernetes::Kubernetes;
+pub use world::World;
+
+/// Makes two tests of every story: `embedded::<story>` and `kubernetes::<story>`.
+#[macro_export]
+macro_rules! both_servers {
+    ($($story:ident),* $(,)?) => {
+        mod embedded {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $story() {
+                super::$story($crate::World::embedded().await).await;
+            })*
+        }
+        mod kubernetes {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $story() {
+                super::$story($crate::World::kubernetes().await).await;
+            })*
+        }
+    };
+}

@@ -1,0 +1,225 @@
+//! The command line: what there is to say, and how it is explained.
+
+use std::io::IsTerminal;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+/// Isolated, stateful environments for agents: on this machine, without a cluster.
+#[derive(Debug, Parser)]
+#[command(name = "asb", version, max_term_width = 100, after_help = EXAMPLES)]
+pub struct Args {
+    /// Where the engine keeps everything [default: /var/lib/asb for root, else the XDG state directory]
+    #[arg(long, global = true, env = "ASB_DATA_DIR", value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// What to log, e.g. `info`, `debug`, `asb_node=debug`
+    #[arg(long, global = true, env = "ASB_LOG", value_name = "FILTER")]
+    pub log: Option<String>,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  asb run -- echo hello               run a command in a new sandbox, then remove it
+  asb run --detach --name web         start a sandbox that stays
+  asb exec web -- ls -l /             run a command in it
+  asb ps                              see what is there
+  KUBECONFIG=$(asb kubeconfig) kubectl get sandboxes";
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run the engine: the Kubernetes API, the controllers, the node and the router, in one process
+    Up(Up),
+    /// Run a command in a new sandbox
+    Run(Run),
+    /// Run a command in a sandbox that is there
+    Exec(Exec),
+    /// List sandboxes
+    Ps(Ps),
+    /// Show what the main process of a sandbox printed
+    Logs(Logs),
+    /// Remove sandboxes, with their storage
+    Rm(Rm),
+    /// Print the path of the kubeconfig for this machine's API
+    Kubeconfig(Kubeconfig),
+    /// Run the controllers against a Kubernetes cluster
+    Controller(Controller),
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  asb up\n  asb up --detach --data-dir /tmp/asb --api 127.0.0.1:0")]
+pub struct Up {
+    /// Where the Kubernetes API listens; port 0 is any free one [default: the last one, else any free]
+    #[arg(long, env = "ASB_API", value_name = "ADDR:PORT")]
+    pub api: Option<SocketAddr>,
+    /// Where the router listens; port 0 is any free one [default: the last one, else any free]
+    #[arg(long, env = "ASB_ROUTER", value_name = "ADDR:PORT")]
+    pub router: Option<SocketAddr>,
+    /// Return when the engine is ready and leave it running
+    #[arg(long, short)]
+    pub detach: bool,
+    /// Print the engine's addresses as JSON when it is ready
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  asb run -- python3 -c 'print(6*7)'\n  echo hi | asb run -i -- cat\n  \
+    asb run -it -- bash\n  asb run --detach --name web host")]
+pub struct Run {
+    /// The image; `host` is made from this machine's own system directories
+    #[arg(default_value = "host")]
+    pub image: String,
+    /// The command; without one the sandbox idles (needs --detach)
+    #[arg(last = true, value_name = "CMD")]
+    pub command: Vec<String>,
+    /// Name of the sandbox [default: made up]
+    #[arg(long)]
+    pub name: Option<String>,
+    /// Keep the sandbox when the command has ended
+    #[arg(long)]
+    pub keep: bool,
+    /// Start it, print its name, and leave it running
+    #[arg(long, short)]
+    pub detach: bool,
+    /// Environment variables of the sandbox
+    #[arg(long, short, value_name = "NAME=VALUE", value_parser = parse_env)]
+    pub env: Vec<(String, String)>,
+    #[command(flatten)]
+    pub streams: Streams,
+    #[command(flatten)]
+    pub target: Target,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  asb exec web -- ls -l\n  asb exec -it web -- bash")]
+pub struct Exec {
+    pub name: String,
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub command: Vec<String>,
+    #[command(flatten)]
+    pub streams: Streams,
+    #[command(flatten)]
+    pub target: Target,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Streams {
+    /// Pass standard input on
+    #[arg(long, short)]
+    pub interactive: bool,
+    /// Give the command a terminal
+    #[arg(long, short)]
+    pub tty: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Target {
+    #[arg(long, short, default_value = "default", env = "ASB_NAMESPACE")]
+    pub namespace: String,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Ps {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// In all namespaces
+    #[arg(long, short = 'A')]
+    pub all_namespaces: bool,
+    #[command(flatten)]
+    pub target: Target,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  asb logs web\n  asb logs -f --tail 10 web")]
+pub struct Logs {
+    pub name: String,
+    /// Go on printing what comes
+    #[arg(long, short)]
+    pub follow: bool,
+    /// Only the last lines
+    #[arg(long)]
+    pub tail: Option<i64>,
+    /// Show when each line was printed
+    #[arg(long)]
+    pub timestamps: bool,
+    #[command(flatten)]
+    pub target: Target,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  asb rm web\n  asb rm --all")]
+pub struct Rm {
+    #[arg(required_unless_present = "all")]
+    pub names: Vec<String>,
+    /// Every sandbox of the namespace
+    #[arg(long, conflicts_with = "names")]
+    pub all: bool,
+    #[command(flatten)]
+    pub target: Target,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  export KUBECONFIG=$(asb kubeconfig)\n  asb kubeconfig --raw > ~/.kube/asb")]
+pub struct Kubeconfig {
+    /// Print the file itself; it holds a token
+    #[arg(long)]
+    pub raw: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub struct Controller {
+    /// The cluster [default: the cluster this runs in, else the usual kubeconfig]
+    #[arg(long, env = "KUBECONFIG")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Suffix of Service names
+    #[arg(long, default_value = "cluster.local")]
+    pub cluster_domain: String,
+    /// Sandboxes worked on at the same time
+    #[arg(long, default_value_t = 100)]
+    pub sandbox_concurrent_workers: usize,
+    /// Watch only this namespace [default: all]
+    #[arg(long)]
+    pub namespace: Option<String>,
+}
+
+/// Logs go to stderr. Only long-running commands log by default; the others speak through their output.
+pub fn init_logging(args: &Args) {
+    let default = match args.command {
+        Command::Up(_) | Command::Controller(_) => "info",
+        _ => "error",
+    };
+    let filter = tracing_subscriber::EnvFilter::try_new(args.log.as_deref().unwrap_or(default));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter.unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default)))
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .init();
+}
+
+fn parse_env(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err(format!("`{text}` is not NAME=VALUE")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn command_line_is_consistent() {
+        <Args as clap::CommandFactory>::command().debug_assert();
+    }
+
+    #[test]
+    fn image_comes_before_the_dashes_and_the_command_after() {
+        let args = Args::parse_from(["asb", "run", "img", "--", "echo", "--help"]);
+        let Command::Run(run) = args.command else { panic!("run was given") };
+        assert_eq!((run.image.as_str(), run.command.join(" ")), ("img", "echo --help".to_owned()));
+    }
+}

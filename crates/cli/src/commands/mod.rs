@@ -1,0 +1,29 @@
+//! One file per command.
+
+mod controller;
+mod exec;
+mod kubeconfig;
+mod logs;
+mod ps;
+mod rm;
+mod run;
+mod up;
+
+use std::process::ExitCode;
+
+use crate::args::{Args, Command};
+use crate::data_dir::DataDir;
+
+pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let data_dir = DataDir::choose(args.data_dir.as_deref())?;
+    match args.command {
+        Command::Up(up) => up::run(&data_dir, up).await,
+        Command::Run(run) => run::run(&data_dir, run).await,
+        Command::Exec(exec) => exec::run(&data_dir, exec).await,
+        Command::Ps(ps) => ps::run(&data_dir, ps).await,
+        Command::Logs(logs) => logs::run(&data_dir, logs).await,
+        Command::Rm(rm) => rm::run(&data_dir, rm).await,
+        Command::Kubeconfig(kubeconfig) => kubeconfig::run(&data_dir, &kubeconfig).await,
+        Command::Controller(controller) => controller::run(controller).await,
+    }
+}

@@ -1,0 +1,137 @@
+//! `asb run`: a new sandbox, a command in it, and away with it.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context;
+use asb_types::{Sandbox, SandboxSpec, condition, key};
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, PostParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client};
+use serde_json::json;
+
+use crate::args::Run;
+use crate::connect;
+use crate::data_dir::DataDir;
+use crate::failure::hinted;
+use crate::stdio;
+
+/// How long a sandbox may take to get ready.
+const READY: Duration = Duration::from_secs(60);
+
+pub async fn run(data_dir: &DataDir, run: Run) -> anyhow::Result<ExitCode> {
+    if run.command.is_empty() && !run.detach {
+        return Err(hinted("no command was given", "say what to run: `asb run -- CMD`, or use --detach"));
+    }
+    let client = connect::client(data_dir).await?;
+    let namespace = run.target.namespace.clone();
+    let sandboxes: Api<Sandbox> = Api::namespaced(client.clone(), &namespace);
+    let name = run.name.clone().unwrap_or_else(made_up_name);
+    let created = sandboxes.create(&PostParams::default(), &sandbox(&name, &run)?).await;
+    created.map_err(|error| explain(&name, error))?;
+
+    let work = async {
+        ready(&client, &namespace, &name).await?;
+        if run.command.is_empty() {
+            return Ok(ExitCode::SUCCESS);
+        }
+        let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
+        stdio::exec(&pods, &name, &run.command, &run.streams).await
+    };
+    let done = tokio::select! {
+        done = work => done,
+        _ = tokio::signal::ctrl_c() => Ok(ExitCode::from(130)),
+    };
+    let keep = (run.keep || run.detach) && done.is_ok();
+    if keep {
+        println_name(&name, run.detach);
+    } else {
+        sandboxes.delete(&name, &DeleteParams::default()).await.with_context(|| format!("failed to remove `{name}`"))?;
+    }
+    done
+}
+
+fn sandbox(name: &str, run: &Run) -> anyhow::Result<Sandbox> {
+    let env: Vec<_> = run.env.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
+    let spec: SandboxSpec = serde_json::from_value(json!({
+        "podTemplate": {"spec": {"containers": [{"name": "main", "image": run.image, "env": env}]}},
+    }))?;
+    let mut sandbox = Sandbox::new(name, spec);
+    sandbox.metadata.labels = Some([(key::CREATED_BY.to_owned(), "asb".to_owned())].into());
+    Ok(sandbox)
+}
+
+/// Waits until the Sandbox is Ready; fails as soon as its Pod says that it cannot be.
+async fn ready(client: &Client, namespace: &str, name: &str) -> anyhow::Result<()> {
+    let field = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let sandboxes: Api<Sandbox> = Api::namespaced(client.clone(), namespace);
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let mut sandboxes = watcher(sandboxes, field.clone()).default_backoff().applied_objects().boxed();
+    let mut pods = watcher(pods, field).default_backoff().applied_objects().boxed();
+    let wait = async {
+        loop {
+            tokio::select! {
+                Some(sandbox) = sandboxes.next() => {
+                    if is_ready(&sandbox.context("lost sight of the sandbox")?)? {
+                        return Ok(());
+                    }
+                }
+                Some(pod) = pods.next() => {
+                    if let Some(problem) = problem(&pod.context("lost sight of the sandbox's Pod")?) {
+                        anyhow::bail!("sandbox `{name}` cannot start: {problem}");
+                    }
+                }
+            }
+        }
+    };
+    let waited = tokio::time::timeout(READY, wait).await;
+    waited.unwrap_or_else(|_| anyhow::bail!("sandbox `{name}` did not get ready within {READY:?}"))
+}
+
+fn is_ready(sandbox: &Sandbox) -> anyhow::Result<bool> {
+    let conditions = sandbox.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    let Some(ready) = condition::get(conditions, condition::READY) else { return Ok(false) };
+    match ready.reason.as_str() {
+        condition::reason::INVALID_CONFIGURATION | condition::reason::RECONCILER_ERROR => {
+            anyhow::bail!("{}", ready.message)
+        }
+        _ => Ok(ready.status == "True"),
+    }
+}
+
+/// Why a Pod will not run, if it says so.
+fn problem(pod: &Pod) -> Option<String> {
+    let status = pod.status.as_ref()?;
+    if status.phase.as_deref() == Some("Failed")
+        && let Some(message) = status.message.clone()
+    {
+        return Some(message);
+    }
+    let state = status.container_statuses.as_ref()?.first()?.state.as_ref()?;
+    state.waiting.as_ref()?.message.clone()
+}
+
+fn explain(name: &str, error: kube::Error) -> anyhow::Error {
+    match error {
+        kube::Error::Api(status) if status.reason == "AlreadyExists" => {
+            hinted(format!("a sandbox `{name}` already exists"), format!("use `asb exec {name} -- CMD`, or another --name"))
+        }
+        kube::Error::Api(status) => anyhow::anyhow!("{}", status.message),
+        other => anyhow::Error::new(other).context(format!("failed to create sandbox `{name}`")),
+    }
+}
+
+fn println_name(name: &str, data: bool) {
+    match data {
+        true => println!("{name}"),
+        false => eprintln!("kept sandbox `{name}`"),
+    }
+}
+
+fn made_up_name() -> String {
+    const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+    let tail: String = (0..6).map(|_| char::from(LETTERS[rand::random_range(0..LETTERS.len())])).collect();
+    format!("run-{tail}")
+}

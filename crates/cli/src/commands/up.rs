@@ -1,0 +1,82 @@
+//! `asb up`: the engine.
+
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::process::ExitCode;
+
+use anyhow::Context;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::args::Up;
+use crate::data_dir::{DataDir, Engine};
+use crate::failure::hinted;
+use crate::{connect, engine};
+
+pub async fn run(data_dir: &DataDir, up: Up) -> anyhow::Result<ExitCode> {
+    if up.detach {
+        return detach(data_dir, &up);
+    }
+    if std::env::var_os("ASB_BACKGROUND").is_some() {
+        // A session of our own: the terminal that started us may go.
+        let _ = rustix::process::setsid();
+    }
+    if !rustix::process::geteuid().is_root() {
+        let hint = "run it as root: making user, network and cgroup namespaces for sandboxes needs it for now";
+        return Err(hinted("the engine needs root", hint));
+    }
+    data_dir.create()?;
+    let Some(_lock) = data_dir.lock()? else {
+        let message = format!("an engine already runs in {}", data_dir.path().display());
+        return Err(hinted(message, "use it (`asb ps`), or choose another --data-dir"));
+    };
+    data_dir.withdraw().context("failed to remove the announcement of the engine before")?;
+    let last = data_dir.last_engine();
+    let api = address(up.api, last.as_ref().map(|last| last.api.as_str()));
+    let router = address(up.router, last.as_ref().map(|last| last.router.as_str()));
+    let mut signals = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
+    let mut running = engine::start(data_dir, api, router).await?;
+    data_dir.announce(&running.engine)?;
+    say_ready(data_dir, &running.engine, up.json)?;
+    let [terminate, interrupt] = &mut signals;
+    let failed = tokio::select! {
+        _ = terminate.recv() => None,
+        _ = interrupt.recv() => None,
+        error = running.failed() => Some(error),
+    };
+    data_dir.withdraw()?;
+    running.stop().await;
+    failed.map_or(Ok(ExitCode::SUCCESS), Err)
+}
+
+fn detach(data_dir: &DataDir, up: &Up) -> anyhow::Result<ExitCode> {
+    data_dir.create()?;
+    let engine = match data_dir.lock()?.is_some() {
+        true => {
+            let flag = |name: &str, value: Option<SocketAddr>| value.map(|value| [name.to_owned(), value.to_string()]);
+            let options: Vec<_> =
+                [flag("--api", up.api), flag("--router", up.router)].into_iter().flatten().flatten().collect();
+            connect::start(data_dir, &options)?
+        }
+        false => data_dir.engine().context("an engine is just starting; try again")?,
+    };
+    say_ready(data_dir, &engine, up.json)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The address asked for; else the last one if it is free, so that copies of the kubeconfig stay true.
+fn address(asked: Option<SocketAddr>, last: Option<&str>) -> SocketAddr {
+    let last = || last?.split_once("://")?.1.parse::<SocketAddr>().ok().filter(|it| TcpListener::bind(it).is_ok());
+    asked.or_else(last).unwrap_or_else(|| (Ipv4Addr::LOCALHOST, 0).into())
+}
+
+fn say_ready(data_dir: &DataDir, engine: &Engine, json: bool) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    if json {
+        writeln!(out, "{}", serde_json::to_string(engine)?)?;
+    } else {
+        let kubeconfig = data_dir.kubeconfig();
+        writeln!(out, "ready\n  api     {}\n  router  {}", engine.api, engine.router)?;
+        writeln!(out, "  kubectl export KUBECONFIG={}", kubeconfig.display())?;
+    }
+    Ok(out.flush()?)
+}

@@ -1,0 +1,85 @@
+//! Finds the engine of a data directory, or starts one.
+
+use std::io::BufRead;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+
+use crate::data_dir::{DataDir, Engine};
+use crate::failure::hinted;
+
+/// How long an engine that is just starting may take.
+const START: Duration = Duration::from_secs(30);
+
+/// The engine that runs; one is started when there is none.
+pub async fn engine(data_dir: &DataDir) -> anyhow::Result<Engine> {
+    data_dir.create()?;
+    if data_dir.lock()?.is_some() {
+        eprintln!("starting the engine in {}", data_dir.path().display());
+        return start(data_dir, &[]);
+    }
+    let until = Instant::now() + START;
+    loop {
+        if let Some(engine) = data_dir.engine() {
+            return Ok(engine);
+        }
+        anyhow::ensure!(Instant::now() < until, "the engine in {} does not get ready", data_dir.path().display());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// A client of the engine, which is started if need be.
+pub async fn client(data_dir: &DataDir) -> anyhow::Result<kube::Client> {
+    engine(data_dir).await?;
+    client_from(&data_dir.kubeconfig()).await
+}
+
+/// A client of the engine that runs; an error with a hint when there is none.
+pub async fn running_client(data_dir: &DataDir) -> anyhow::Result<kube::Client> {
+    if data_dir.engine().is_none() || data_dir.lock()?.is_some() {
+        let message = format!("no engine runs in {}", data_dir.path().display());
+        return Err(hinted(message, "start one with `asb up`, or let `asb run -- CMD` do it"));
+    }
+    client_from(&data_dir.kubeconfig()).await
+}
+
+pub async fn client_from(kubeconfig: &std::path::Path) -> anyhow::Result<kube::Client> {
+    let read = Kubeconfig::read_from(kubeconfig);
+    let config = read.with_context(|| format!("failed to read {}", kubeconfig.display()))?;
+    let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
+    Ok(kube::Client::try_from(config)?)
+}
+
+/// Starts `asb up` in the background and waits until it is ready.
+pub fn start(data_dir: &DataDir, options: &[String]) -> anyhow::Result<Engine> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let log = std::fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(data_dir.log());
+    let log = log.with_context(|| format!("failed to open {}", data_dir.log().display()))?;
+    let program = std::env::current_exe().context("failed to find my own program file")?;
+    let mut child = Command::new(program)
+        .arg("up")
+        .arg("--data-dir")
+        .arg(data_dir.path())
+        .arg("--json")
+        .args(options)
+        .env("ASB_BACKGROUND", "1")
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log)
+        .spawn()
+        .context("failed to start the engine")?;
+    let mut line = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        std::io::BufReader::new(stdout).read_line(&mut line).context("failed to read from the engine")?;
+    }
+    if line.is_empty() {
+        let status = child.wait()?;
+        let said = std::fs::read_to_string(data_dir.log()).unwrap_or_default();
+        let said = said.lines().rev().take(5).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("\n");
+        return Err(hinted(format!("the engine did not start ({status}):\n{said}"), "run `asb up` to see it start"));
+    }
+    serde_json::from_str(&line).with_context(|| format!("the engine said {line:?}"))
+}

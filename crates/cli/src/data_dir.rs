@@ -1,0 +1,137 @@
+//! The data directory: what is in it, and who may use it.
+//!
+//! | name | what |
+//! |---|---|
+//! | `lock` | held by the running engine |
+//! | `engine.json` | where the running engine listens; there only while it is ready |
+//! | `last.json` | where the last engine listened, so that the next one can listen there again |
+//! | `kubeconfig`, `pki/`, `store.redb` | the Kubernetes API |
+//! | `router.token` | what callers of the router must send |
+//! | `images/`, `sandboxes/`, `volumes/`, `pods/` | the node |
+//! | `up.log` | output of an engine that was started in the background |
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone)]
+pub struct DataDir {
+    path: PathBuf,
+}
+
+/// Where an engine listens.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Engine {
+    pub pid: u32,
+    pub version: String,
+    pub api: String,
+    pub router: String,
+}
+
+/// The right to be the engine of a data directory; given up when dropped or when the process ends.
+#[derive(Debug)]
+pub struct Lock(#[expect(dead_code, reason = "held, not read")] File);
+
+impl DataDir {
+    /// The directory that was asked for, or the usual one of this user.
+    pub fn choose(asked: Option<&Path>) -> anyhow::Result<Self> {
+        let path = match asked {
+            Some(path) => std::path::absolute(path).context("--data-dir is not a usable path")?,
+            None if rustix::process::geteuid().is_root() => PathBuf::from("/var/lib/asb"),
+            None => match (std::env::var_os("XDG_STATE_HOME"), std::env::var_os("HOME")) {
+                (Some(state), _) if !state.is_empty() => PathBuf::from(state).join("asb"),
+                (_, Some(home)) => PathBuf::from(home).join(".local/state/asb"),
+                _ => anyhow::bail!("neither HOME nor XDG_STATE_HOME is set; use --data-dir"),
+            },
+        };
+        Ok(Self { path })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.path.join("kubeconfig")
+    }
+
+    pub fn log(&self) -> PathBuf {
+        self.path.join("up.log")
+    }
+
+    pub fn create(&self) -> anyhow::Result<()> {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.path);
+        made.with_context(|| format!("failed to make the data directory {}", self.path.display()))
+    }
+
+    /// Takes the lock, or `None` when an engine has it.
+    pub fn lock(&self) -> anyhow::Result<Option<Lock>> {
+        let path = self.path.join("lock");
+        let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path);
+        let file = file.with_context(|| format!("failed to open {}", path.display()))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Lock(file))),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(error).with_context(|| format!("failed to lock {}", path.display())),
+        }
+    }
+
+    /// The engine that runs now, if it is ready.
+    pub fn engine(&self) -> Option<Engine> {
+        self.read("engine.json")
+    }
+
+    /// Where the engine before this one listened.
+    pub fn last_engine(&self) -> Option<Engine> {
+        self.read("last.json")
+    }
+
+    /// Announces a ready engine.
+    pub fn announce(&self, engine: &Engine) -> anyhow::Result<()> {
+        let text = serde_json::to_string_pretty(engine)?;
+        self.write_secret("last.json", &text)?;
+        self.write_secret("engine.json", &text)
+    }
+
+    /// Takes the announcement of an engine that is gone back.
+    pub fn withdraw(&self) -> io::Result<()> {
+        match std::fs::remove_file(self.path.join("engine.json")) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// The router's token: 256 random bits, made on first use.
+    pub fn router_token(&self) -> anyhow::Result<String> {
+        if let Ok(token) = std::fs::read_to_string(self.path.join("router.token"))
+            && token.trim().len() == 64
+        {
+            return Ok(token.trim().to_owned());
+        }
+        let bits: [u8; 32] = rand::random();
+        let token: String = bits.iter().map(|byte| format!("{byte:02x}")).collect();
+        self.write_secret("router.token", &token)?;
+        Ok(token)
+    }
+
+    fn read(&self, name: &str) -> Option<Engine> {
+        let text = std::fs::read(self.path.join(name)).ok()?;
+        serde_json::from_slice(&text).ok()
+    }
+
+    /// Writes a file that only its owner can read, all at once.
+    fn write_secret(&self, name: &str, text: &str) -> anyhow::Result<()> {
+        let (path, fresh) = (self.path.join(name), self.path.join(format!(".{name}.new")));
+        let write = || {
+            let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&fresh)?;
+            file.write_all(text.as_bytes())?;
+            std::fs::rename(&fresh, &path)
+        };
+        write().with_context(|| format!("failed to write {}", path.display()))
+    }
+}

@@ -1,0 +1,99 @@
+//! The engine of one machine: API server, controllers, node and router in one process.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::Context;
+use asb_apiserver::ApiServer;
+use asb_node::Node;
+use asb_router::{Dial, Stream, Target};
+use futures::future::BoxFuture;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+
+use crate::data_dir::{DataDir, Engine};
+
+/// Everything that runs; it stops when this is dropped. Sandboxes go on.
+pub struct Running {
+    pub engine: Engine,
+    api: ApiServer,
+    tasks: JoinSet<anyhow::Result<()>>,
+    _api: asb_apiserver::Serving,
+    _router: asb_router::Serving,
+}
+
+/// Starts all parts in the order in which they need each other; returns when every one is ready.
+pub async fn start(data_dir: &DataDir, api: SocketAddr, router: SocketAddr) -> anyhow::Result<Running> {
+    let config = asb_apiserver::Config {
+        data_dir: data_dir.path().to_owned(),
+        crds: asb_types::crd::all(),
+        node_name: Some(Node::name()),
+    };
+    let server = ApiServer::open(config).await.context("failed to open the API server's store")?;
+    let client = server.client("default");
+    let node_config = asb_node::Config { data_dir: data_dir.path().to_owned() };
+    let node = Node::open(client.clone(), &node_config).context("failed to open the node")?;
+    server.set_kubelet(node.routes());
+
+    let mut tasks = JoinSet::new();
+    let (controllers_ready, controllers) = oneshot::channel();
+    let (node_ready, pods) = oneshot::channel();
+    let controller_client = client.clone();
+    tasks.spawn(async move {
+        let ready = || drop(controllers_ready.send(()));
+        asb_controllers::sandbox::run(controller_client, asb_controllers::Config::default(), ready).await;
+        anyhow::bail!("the controllers stopped")
+    });
+    let runner = node.clone();
+    tasks.spawn(async move {
+        let done = runner.run(|| drop(node_ready.send(()))).await;
+        done.map_err(|error| anyhow::anyhow!(error).context("the node stopped"))
+    });
+
+    let token = Some(data_dir.router_token()?);
+    let dial = Arc::new(ThroughNode(node));
+    let router = asb_router::serve(router, client, dial, asb_router::Config { token });
+    let router = router.await.context("failed to start the router")?;
+    let api = server.serve(api).await.context("failed to start the API server")?;
+    tokio::select! {
+        ready = async { tokio::try_join!(controllers, pods) } => drop(ready.context("a part of the engine stopped")?),
+        Some(ended) = tasks.join_next() => ended.context("a part of the engine failed")??,
+    }
+    let engine = Engine {
+        pid: std::process::id(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        api: format!("https://{}", api.address),
+        router: format!("http://{}", router.address),
+    };
+    Ok(Running { engine, api: server, tasks, _api: api, _router: router })
+}
+
+impl Running {
+    /// Waits for a part to end, which none should.
+    pub async fn failed(&mut self) -> anyhow::Error {
+        match self.tasks.join_next().await {
+            Some(Ok(Ok(()))) | None => anyhow::anyhow!("a part of the engine ended"),
+            Some(Ok(Err(error))) => error,
+            Some(Err(error)) => anyhow::Error::new(error).context("a part of the engine failed"),
+        }
+    }
+
+    /// Stops all parts and flushes the store.
+    pub async fn stop(mut self) {
+        self.tasks.shutdown().await;
+        self.api.shutdown().await;
+    }
+}
+
+/// On one machine the router reaches a sandbox through the node.
+struct ThroughNode(Node);
+
+impl Dial for ThroughNode {
+    fn dial<'a>(&'a self, target: &'a Target, port: u16) -> BoxFuture<'a, io::Result<Box<dyn Stream>>> {
+        Box::pin(async move {
+            let stream = self.0.dial(&target.pod_uid, port).await?;
+            Ok(Box::new(stream) as Box<dyn Stream>)
+        })
+    }
+}

@@ -1,0 +1,114 @@
+//! Standard streams of this program joined to a command in a sandbox.
+
+use std::process::ExitCode;
+
+use anyhow::Context;
+use futures::SinkExt;
+use futures::channel::mpsc;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::{AttachParams, AttachedProcess, TerminalSize};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::args::Streams;
+
+/// Runs a command in a Pod with our streams; returns its exit code.
+pub async fn exec(pods: &Api<Pod>, pod: &str, command: &[String], streams: &Streams) -> anyhow::Result<ExitCode> {
+    let params = AttachParams {
+        stdin: streams.interactive,
+        stdout: true,
+        stderr: !streams.tty,
+        tty: streams.tty,
+        ..AttachParams::default()
+    };
+    let process = pods.exec(pod, command, &params).await.with_context(|| format!("failed to run a command in `{pod}`"))?;
+    let _raw = if streams.tty && streams.interactive { RawTerminal::enter() } else { None };
+    join(process, streams.tty).await
+}
+
+async fn join(mut process: AttachedProcess, tty: bool) -> anyhow::Result<ExitCode> {
+    let status = process.take_status().context("the command's status was taken before")?;
+    let stdin = process.stdin().map(|mut to| {
+        tokio::spawn(async move {
+            let mut from = tokio::io::stdin();
+            let mut buffer = vec![0; 16 << 10];
+            while let Ok(count @ 1..) = from.read(&mut buffer).await {
+                if to.write_all(&buffer[..count]).await.is_err() || to.flush().await.is_err() {
+                    return;
+                }
+            }
+            let _ = to.shutdown().await;
+        })
+    });
+    let sizes = process.terminal_size().filter(|_| tty).map(|sizes| tokio::spawn(follow_window(sizes)));
+    let stdout = process.stdout().map(|from| copy(from, tokio::io::stdout()));
+    let stderr = process.stderr().map(|from| copy(from, tokio::io::stderr()));
+    let outputs = futures::future::join_all([stdout, stderr].into_iter().flatten());
+    let (_, status) = tokio::join!(outputs, status);
+    stdin.into_iter().chain(sizes).for_each(|task| task.abort());
+    exit_code(status)
+}
+
+type Copy = futures::future::BoxFuture<'static, ()>;
+
+fn copy(
+    mut from: impl tokio::io::AsyncRead + Send + Unpin + 'static,
+    mut to: impl tokio::io::AsyncWrite + Send + Unpin + 'static,
+) -> Copy {
+    Box::pin(async move {
+        let mut buffer = vec![0; 32 << 10];
+        while let Ok(count @ 1..) = from.read(&mut buffer).await {
+            // Flushed at once: output of a command is shown when it comes.
+            if to.write_all(&buffer[..count]).await.is_err() || to.flush().await.is_err() {
+                return;
+            }
+        }
+    })
+}
+
+fn exit_code(status: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Status>) -> anyhow::Result<ExitCode> {
+    let status = status.context("the connection to the command was lost")?;
+    if status.status.as_deref() == Some("Success") {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let causes = status.details.and_then(|details| details.causes).unwrap_or_default();
+    let code = causes.iter().find(|cause| cause.reason.as_deref() == Some("ExitCode"));
+    match code.and_then(|cause| cause.message.as_deref()?.parse::<u8>().ok()) {
+        Some(code) => Ok(ExitCode::from(code)),
+        None => anyhow::bail!("{}", status.message.unwrap_or_else(|| "the command failed".to_owned())),
+    }
+}
+
+/// Tells the sandbox the size of our window, now and whenever it changes.
+async fn follow_window(mut sizes: mpsc::Sender<TerminalSize>) {
+    let Ok(mut changes) = signal(SignalKind::window_change()) else { return };
+    loop {
+        if let Ok(size) = tcgetwinsize(rustix::stdio::stdout()) {
+            let _ = sizes.send(TerminalSize { width: size.ws_col, height: size.ws_row }).await;
+        }
+        if changes.recv().await.is_none() {
+            return;
+        }
+    }
+}
+
+/// Our terminal without line editing, so that keys reach the sandbox; put back when dropped.
+struct RawTerminal(Termios);
+
+impl RawTerminal {
+    fn enter() -> Option<Self> {
+        let before = tcgetattr(rustix::stdio::stdin()).ok()?;
+        let mut raw = before.clone();
+        raw.make_raw();
+        tcsetattr(rustix::stdio::stdin(), OptionalActions::Now, &raw).ok()?;
+        Some(Self(before))
+    }
+}
+
+impl Drop for RawTerminal {
+    fn drop(&mut self) {
+        let _ = tcsetattr(rustix::stdio::stdin(), OptionalActions::Now, &self.0);
+    }
+}

@@ -1,0 +1,63 @@
+//! A kubelet that only pretends: every Pod becomes Running and Ready, unless it asks for something else.
+//!
+//! Annotation `test/phase` on a Pod: the phase that it gets instead (`Pending`, `Failed`, `Succeeded`).
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, ResourceExt};
+use serde_json::json;
+
+/// The annotation that chooses a phase.
+pub const PHASE: &str = "test/phase";
+/// The node that every Pod lands on.
+pub const NODE: &str = "test-node";
+
+/// Serves the Pods of one namespace until the future is dropped.
+pub async fn run(client: Client, namespace: String) {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
+    let mut events = watcher(pods.clone(), watcher::Config::default()).default_backoff().applied_objects().boxed();
+    while let Some(event) = events.next().await {
+        if let Ok(pod) = event
+            && let Err(error) = serve(&client, &pods, &pod).await
+        {
+            // Gone or changed since: the next event tells.
+            assert!(matches!(&error, kube::Error::Api(status) if [404, 409].contains(&status.code)), "{error}");
+        }
+    }
+}
+
+async fn serve(client: &Client, pods: &Api<Pod>, pod: &Pod) -> Result<(), kube::Error> {
+    let name = pod.name_any();
+    if pod.metadata.deletion_timestamp.is_some() {
+        return pods.delete(&name, &DeleteParams::default().grace_period(0)).await.map(drop);
+    }
+    if pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_none()) {
+        bind(client, pod).await?;
+    }
+    let phase = pod.annotations().get(PHASE).map_or("Running", String::as_str);
+    if pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some(phase) {
+        return Ok(());
+    }
+    let ready = if phase == "Running" { "True" } else { "False" };
+    let status = json!({"status": {
+        "phase": phase,
+        "podIP": "10.1.2.3", "podIPs": [{"ip": "10.1.2.3"}],
+        "conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": ready}],
+    }});
+    pods.patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await.map(drop)
+}
+
+/// What the scheduler does.
+async fn bind(client: &Client, pod: &Pod) -> Result<(), kube::Error> {
+    let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
+    let body = json!({
+        "apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": NODE},
+    });
+    let request = kube::core::Request::new(format!("/api/v1/namespaces/{namespace}/pods/{name}/binding"));
+    let body = serde_json::to_vec(&body).map_err(kube::Error::SerdeError)?;
+    let request = request.create(&Default::default(), body).map_err(kube::Error::BuildRequest)?;
+    client.request::<serde_json::Value>(request).await.map(drop)
+}

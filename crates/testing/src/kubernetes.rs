@@ -1,0 +1,50 @@
+//! A real kube-apiserver, with etcd and the garbage collector, for as long as this value lives.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::OnceLock;
+
+pub struct Kubernetes {
+    pub kubeconfig: PathBuf,
+    script: Child,
+    /// The script stops everything when this closes, also when the test process is killed.
+    stdin: Option<ChildStdin>,
+}
+
+impl Kubernetes {
+    /// Starts one. Building it, the first time, takes about ten minutes.
+    pub fn start() -> Self {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/kubernetes/run");
+        let mut child = Command::new(&script)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("failed to run {}: {error}", script.display()));
+        let mut line = String::new();
+        let stdout = child.stdout.take().expect("stdout is a pipe");
+        BufReader::new(stdout).read_line(&mut line).expect("the script's output can be read");
+        assert!(!line.is_empty(), "no real Kubernetes could be started; {} says why above", script.display());
+        let stdin = child.stdin.take();
+        Self { kubeconfig: line.trim().into(), script: child, stdin }
+    }
+
+    /// One for all tests of this process; it stops with the process.
+    pub fn shared() -> &'static Self {
+        static SHARED: OnceLock<Kubernetes> = OnceLock::new();
+        SHARED.get_or_init(Self::start)
+    }
+
+    pub async fn client(&self) -> kube::Client {
+        let config = kube::config::Kubeconfig::read_from(&self.kubeconfig).expect("the script wrote a kubeconfig");
+        let config = kube::Config::from_custom_kubeconfig(config, &Default::default()).await;
+        kube::Client::try_from(config.expect("the kubeconfig is complete")).expect("a client can be made from it")
+    }
+}
+
+impl Drop for Kubernetes {
+    fn drop(&mut self) {
+        self.stdin = None;
+        let _ = self.script.wait();
+    }
+}

@@ -1,0 +1,159 @@
+//! One namespace on some API server, with the Sandbox controller and a fake kubelet at work in it.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::core::NamespaceResourceScope;
+use kube::runtime::wait::{await_condition, conditions};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::{Kubernetes, kubelet};
+
+/// The longest that a state may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub struct World {
+    pub client: Client,
+    pub namespace: String,
+    /// Controller and kubelet; they stop with the world.
+    tasks: JoinSet<()>,
+    _data_dir: Option<tempfile::TempDir>,
+}
+
+/// What a test may ask of a kind.
+pub trait Kind:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Clone
+    + Debug
+    + DeserializeOwned
+    + Serialize
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<K> Kind for K where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + DeserializeOwned
+        + Serialize
+        + Send
+        + Sync
+        + 'static
+{
+}
+
+impl World {
+    /// On our own API server, in this process.
+    pub async fn embedded() -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let crds = asb_types::crd::all();
+        let config = asb_apiserver::Config { data_dir: dir.path().to_owned(), crds, node_name: None };
+        let server = asb_apiserver::ApiServer::open(config).await.expect("the embedded API server opens");
+        Self::start(server.client("default"), Some(dir)).await
+    }
+
+    /// On a real kube-apiserver, which the tests of one process share.
+    pub async fn kubernetes() -> Self {
+        // Starting it blocks: other tests of this process wait for it anyway.
+        let kubernetes = tokio::task::spawn_blocking(Kubernetes::shared).await.expect("Kubernetes starts");
+        let client = kubernetes.client().await;
+        install_crds(&client).await;
+        Self::start(client, None).await
+    }
+
+    async fn start(client: Client, data_dir: Option<tempfile::TempDir>) -> Self {
+        let namespace = format!("test-{:08x}", rand::random::<u32>());
+        let object: Namespace = serde_json::from_value(json!({"metadata": {"name": namespace}})).expect("a Namespace");
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        namespaces.create(&PostParams::default(), &object).await.expect("a namespace of our own");
+        let mut world = Self { client, namespace, tasks: JoinSet::new(), _data_dir: data_dir };
+        world.start_controller();
+        world.tasks.spawn(kubelet::run(world.client.clone(), world.namespace.clone()));
+        world
+    }
+
+    /// Starts a Sandbox controller for this namespace. A second one may run beside the first.
+    pub fn start_controller(&mut self) {
+        let config = asb_controllers::Config { namespace: Some(self.namespace.clone()), ..Default::default() };
+        self.tasks.spawn(asb_controllers::sandbox::run(self.client.clone(), config, || ()));
+    }
+
+    pub fn api<K: Kind>(&self) -> Api<K> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    pub async fn create<K: Kind>(&self, object: Value) -> K {
+        let object: K = serde_json::from_value(object).expect("an object of that kind");
+        self.api().create(&PostParams::default(), &object).await.expect("the object is accepted")
+    }
+
+    pub async fn get<K: Kind>(&self, name: &str) -> Option<K> {
+        self.api().get_opt(name).await.expect("the API answers")
+    }
+
+    pub async fn merge<K: Kind>(&self, name: &str, patch: Value) -> K {
+        let patched = self.api().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        patched.expect("the patch is accepted")
+    }
+
+    /// Deletes an object and waits until it is gone.
+    pub async fn delete<K: Kind>(&self, name: &str) {
+        let Some(object) = self.get::<K>(name).await else { return };
+        self.api::<K>().delete(name, &DeleteParams::default()).await.expect("the object may be deleted");
+        self.gone(&object).await;
+    }
+
+    /// Waits until this very object (by UID) is gone.
+    pub async fn gone<K: Kind>(&self, object: &K) {
+        let meta = object.meta();
+        let (name, uid) = (meta.name.clone().unwrap_or_default(), meta.uid.clone().unwrap_or_default());
+        let gone = await_condition(self.api::<K>(), &name, conditions::is_deleted(&uid));
+        let waited = tokio::time::timeout(PATIENCE, gone).await;
+        waited.unwrap_or_else(|_| panic!("{} {name:?} is still there", K::kind(&()))).expect("the watch works");
+    }
+
+    /// Waits until an object is as `wanted` says, and returns it.
+    pub async fn eventually<K: Kind>(&self, name: &str, wanted: impl Fn(&K) -> bool) -> K {
+        let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+        let mut seen = None;
+        let mut objects = watcher(self.api::<K>(), config).default_backoff().applied_objects().boxed();
+        let wait = async {
+            while let Some(object) = objects.next().await {
+                let Ok(object) = object else { continue };
+                if wanted(&object) {
+                    return Some(object);
+                }
+                seen = Some(object);
+            }
+            None
+        };
+        match tokio::time::timeout(PATIENCE, wait).await {
+            Ok(Some(object)) => object,
+            _ => panic!("{} {name:?} did not get there; last seen: {seen:#?}", K::kind(&())),
+        }
+    }
+}
+
+/// Installs our CRDs and waits until they are served.
+async fn install_crds(client: &Client) {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    for definition in asb_types::crd::all() {
+        let name = asb_types::crd::name(&definition).to_owned();
+        let applied = api.patch(&name, &PatchParams::apply("asb-testing").force(), &Patch::Apply(definition)).await;
+        applied.expect("our CRDs are valid");
+        let served = await_condition(api.clone(), &name, conditions::is_crd_established());
+        tokio::time::timeout(PATIENCE, served).await.expect("CRDs are served soon").expect("the watch works");
+    }
+}
