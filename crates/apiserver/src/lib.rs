@@ -6,8 +6,34 @@
 //! controllers ─in process┘
 //! ```
 
+mod gc;
+mod http;
+mod inprocess;
+mod names;
+mod ops;
+mod patch;
+mod pki;
+mod registry;
+mod schema;
+mod selector;
+mod status;
+mod store;
+mod tls;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::{Arc, RwLock};
+
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use ops::{Api, WriteOptions};
+use registry::Registry;
+use store::Store;
+pub use tls::Serving;
+
+/// The namespaces that are always there.
+const NAMESPACES: [&str; 3] = ["default", "kube-system", "agent-sandbox-system"];
 
 /// What a server is opened with.
 #[derive(Debug, Clone)]
@@ -15,46 +41,159 @@ pub struct Config {
     /// Holds the store, the certificates and the kubeconfig.
     pub data_dir: PathBuf,
     /// CustomResourceDefinitions that exist from the start, as JSON objects.
-    pub crds: Vec<serde_json::Value>,
+    pub crds: Vec<Value>,
 }
 
 /// The API server. Cheap to clone; all clones share one store.
 #[derive(Clone)]
-pub struct ApiServer {}
-
-/// A listening server; dropping it stops listening.
-pub struct Serving {
-    pub address: SocketAddr,
-    /// A 0600 kubeconfig (written as JSON, which is YAML) for this address.
-    pub kubeconfig: PathBuf,
+pub struct ApiServer {
+    api: Arc<Api>,
+    data_dir: Arc<PathBuf>,
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum Error {}
+pub enum Error {
+    #[error("failed to create the directory {path}")]
+    Directory {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("failed to open the store {path}")]
+    Store {
+        path: PathBuf,
+        #[source]
+        source: redb::Error,
+    },
+    #[error("failed to set up {what}: {message}")]
+    Setup { what: String, message: String },
+    #[error("failed to read or write {path}")]
+    File {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("failed to make a certificate")]
+    Certificate(#[source] rcgen::Error),
+    #[error("failed to set up TLS")]
+    Tls(#[source] rustls::Error),
+    #[error("failed to listen on {address}")]
+    Listen {
+        address: SocketAddr,
+        #[source]
+        source: std::io::Error,
+    },
+}
 
 impl ApiServer {
     /// Opens the store, and makes the namespaces `default`, `kube-system` and `agent-sandbox-system`.
-    pub async fn open(_config: Config) -> Result<Self, Error> {
-        Ok(Self {})
+    pub async fn open(config: Config) -> Result<Self, Error> {
+        let Config { data_dir, crds } = config;
+        pki::private_dir(&data_dir)?;
+        let path = data_dir.join("store.redb");
+        let (hints, received) = tokio::sync::mpsc::unbounded_channel();
+        let open = {
+            let path = path.clone();
+            move || Store::open(&path, registry::builtin::selectable_fields, gc::tap(hints))
+        };
+        let store = tokio::task::spawn_blocking(open)
+            .await
+            .map_err(|error| Error::Setup { what: "the store".into(), message: error.to_string() })?
+            .map_err(|source| Error::Store { path, source })?;
+        let api = Arc::new(Api {
+            store,
+            registry: Registry::new(),
+            kubelet: RwLock::new(None),
+            stopping: CancellationToken::new(),
+        });
+        let server = Self { api, data_dir: Arc::new(data_dir) };
+        server.set_up(crds).await?;
+        tokio::spawn(gc::run(server.api.clone(), received));
+        Ok(server)
     }
 
     /// The whole API, without authentication: for callers in this process.
     pub fn router(&self) -> axum::Router {
-        axum::Router::new()
+        http::router(self.api.clone())
     }
 
     /// A client whose transport is [`ApiServer::router`].
     pub fn client(&self, namespace: &str) -> kube::Client {
-        kube::Client::new(self.router(), namespace)
+        kube::Client::new(inprocess::InProcess::new(self.router()), namespace)
     }
 
     /// Gives the requests for `pods/{exec,log,attach,portforward}` to `router`, which serves the same paths.
     ///
     /// Until then they are answered with 503. The server has checked by then that the Pod exists.
-    pub fn set_kubelet(&self, _router: axum::Router) {}
+    pub fn set_kubelet(&self, router: axum::Router) {
+        *self.api.kubelet.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(router);
+    }
 
     /// Serves TLS with bearer-token authentication on `address` (port 0 = any free one).
-    pub async fn serve(&self, _address: SocketAddr) -> Result<Serving, Error> {
-        unreachable!("the skeleton does not serve")
+    pub async fn serve(&self, address: SocketAddr) -> Result<Serving, Error> {
+        tls::serve(self.router(), &self.data_dir, address, self.api.stopping.child_token()).await
+    }
+
+    /// Ends watches and background work, writes everything out and closes the store.
+    pub async fn shutdown(&self) {
+        self.api.stopping.cancel();
+        self.api.store.stop().await;
+    }
+
+    async fn set_up(&self, crds: Vec<Value>) -> Result<(), Error> {
+        let definitions = self
+            .api
+            .registry
+            .find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+            .expect("definitions are a built-in kind");
+        for entry in self.api.store.list(&definitions.resource.collection, "").entries {
+            self.api.registry.install(&entry.parse());
+        }
+        let namespaces =
+            self.api.registry.find("", "v1", "namespaces").expect("namespaces are a built-in kind");
+        let made = NAMESPACES.map(|name| {
+            let object = json!({ "metadata": { "name": name } });
+            self.ensure(&namespaces, name.to_owned(), object, false)
+        });
+        let defined = crds.into_iter().map(|crd| {
+            let name = crd["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            self.ensure(&definitions, name, crd, true)
+        });
+        // All at once, so that they share a commit.
+        let (made, defined) =
+            futures::join!(futures::future::join_all(made), futures::future::join_all(defined));
+        made.into_iter().chain(defined).collect()
+    }
+
+    /// Creates an object, or brings its spec up to date when it is there.
+    async fn ensure(
+        &self,
+        target: &registry::Target,
+        name: String,
+        object: Value,
+        update: bool,
+    ) -> Result<(), Error> {
+        let options = WriteOptions::default();
+        let result = match self.api.get(target, "", &name) {
+            Err(_) => self.api.create(target, "", object, &options).await,
+            Ok(_) if !update => return Ok(()),
+            Ok(_) => {
+                let merge = |current: &Value| {
+                    let mut merged = current.clone();
+                    merged["spec"] = object["spec"].clone();
+                    for field in ["labels", "annotations"] {
+                        if object["metadata"][field].is_object() {
+                            merged["metadata"][field] = object["metadata"][field].clone();
+                        }
+                    }
+                    Ok(merged)
+                };
+                self.api.change(target, "", &name, ops::Part::Main, &options, None, merge).await
+            }
+        };
+        result.map(drop).map_err(|error| Error::Setup {
+            what: format!("{} {name:?}", target.resource.kind),
+            message: error.message,
+        })
     }
 }

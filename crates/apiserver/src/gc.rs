@@ -1,0 +1,265 @@
+//! Garbage collection: dependents follow their owners, content follows its namespace or definition.
+//!
+//! ```text
+//! store change ─► hint ─► look at the object as it is now ─► delete · drop dangling owners · drop a finalizer
+//! ```
+//!
+//! A hint only says where to look. Every decision is made on the current state and guarded by uid and revision,
+//! so hints may repeat or come late.
+
+use std::sync::Arc;
+
+use futures::StreamExt as _;
+use serde_json::Value;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+
+use crate::ops::{ATTEMPTS, Api, DeleteOptions, Propagation};
+use crate::registry::Target;
+use crate::registry::crd::CLEANUP_FINALIZER;
+use crate::store::{Change, Entry, Key, WriteError};
+
+const FOREGROUND: &str = "foregroundDeletion";
+const ORPHAN: &str = "orphan";
+const NAMESPACES: &str = "namespaces";
+const CRDS: &str = "customresourcedefinitions.apiextensions.k8s.io";
+/// Deletions in flight at a time.
+const CONCURRENCY: usize = 64;
+
+#[derive(Debug)]
+pub(crate) enum Hint {
+    /// Its owners may be gone.
+    Owned(Key),
+    /// It waits for something before it can go.
+    Deleting(Key),
+    Gone(Arc<Entry>, Arc<str>),
+}
+
+/// Tells the collector about changes that may concern it.
+pub(crate) fn tap(hints: UnboundedSender<Hint>) -> crate::store::Tap {
+    Box::new(move |change: &Arc<Change>| {
+        let meta = &change.entry.meta;
+        if change.deleted {
+            let _ = hints.send(Hint::Gone(change.entry.clone(), change.key.collection.clone()));
+        } else if meta.deleting {
+            let _ = hints.send(Hint::Deleting(change.key.clone()));
+        } else if !meta.owners.is_empty() {
+            let before = change.previous.as_ref().map_or(0, |previous| previous.meta.owners.len());
+            let changed = change.previous.as_ref().is_none_or(|previous| {
+                before != meta.owners.len()
+                    || previous.meta.owners.iter().zip(&meta.owners).any(|(a, b)| a.uid != b.uid)
+            });
+            if changed {
+                let _ = hints.send(Hint::Owned(change.key.clone()));
+            }
+        }
+    })
+}
+
+/// Works until the server stops. Starts by looking at everything: hints of an earlier run are lost.
+pub(crate) async fn run(api: Arc<Api>, mut hints: UnboundedReceiver<Hint>) {
+    for collection in api.store.collections() {
+        for entry in api.store.list(&collection, "").entries {
+            let key = Key::new(&collection, &entry.meta.namespace, &entry.meta.name);
+            if entry.meta.deleting {
+                deleting(&api, &key).await;
+            } else if !entry.meta.owners.is_empty() {
+                owned(&api, &key).await;
+            }
+        }
+    }
+    loop {
+        let hint = tokio::select! {
+            () = api.stopping.cancelled() => return,
+            hint = hints.recv() => hint,
+        };
+        let mut batch = Vec::new();
+        match hint {
+            Some(hint) => batch.push(hint),
+            None => return,
+        }
+        while batch.len() < 4 * CONCURRENCY {
+            let Ok(hint) = hints.try_recv() else { break };
+            batch.push(hint);
+        }
+        let api = &api;
+        futures::stream::iter(batch).for_each_concurrent(CONCURRENCY, |hint| handle(api, hint)).await;
+    }
+}
+
+async fn handle(api: &Api, hint: Hint) {
+    match hint {
+        Hint::Owned(key) => owned(api, &key).await,
+        Hint::Deleting(key) => deleting(api, &key).await,
+        Hint::Gone(entry, collection) => gone(api, &entry, &collection).await,
+    }
+}
+
+async fn gone(api: &Api, entry: &Entry, collection: &Arc<str>) {
+    each(api.store.dependents(&entry.meta.uid), |key| async move { owned(api, &key).await }).await;
+    for owner in &entry.meta.owners {
+        if let Some((key, owner)) = api.store.find(&owner.uid)
+            && owner.meta.deleting
+        {
+            deleting(api, &key).await;
+        }
+    }
+    let waiting =
+        [(NAMESPACES, &*entry.meta.namespace, !entry.meta.namespace.is_empty()), (CRDS, &**collection, true)];
+    for (holder, name, relevant) in waiting {
+        let key = Key::new(&holder.into(), "", name);
+        if relevant && api.store.get(&key).is_some_and(|holder| holder.meta.deleting) {
+            deleting(api, &key).await;
+        }
+    }
+}
+
+/// Deletes an object none of whose owners is left, and drops references to owners that are not.
+async fn owned(api: &Api, key: &Key) {
+    let (Some(target), Some(entry)) = (api.registry.stored_in(&key.collection), api.store.get(key)) else {
+        return;
+    };
+    let (mut living, mut lost, mut waiting) = (0, Vec::new(), false);
+    for owner in &entry.meta.owners {
+        match api.store.find(&owner.uid) {
+            Some((_, found))
+                if !found.meta.namespace.is_empty() && found.meta.namespace != entry.meta.namespace =>
+            {
+                lost.push(owner.uid.clone());
+            }
+            Some((_, found))
+                if found.meta.deleting && found.meta.finalizers.iter().any(|f| **f == *FOREGROUND) =>
+            {
+                waiting = true;
+                lost.push(owner.uid.clone());
+            }
+            Some(_) => living += 1,
+            None => lost.push(owner.uid.clone()),
+        }
+    }
+    if lost.is_empty() {
+        return;
+    }
+    if living > 0 {
+        let kept = |owner: &Value| !lost.iter().any(|uid| owner["uid"] == **uid);
+        disown(api, key, kept).await;
+    } else if !entry.meta.deleting {
+        let cascade = waiting && !api.store.dependents(&entry.meta.uid).is_empty();
+        let propagation = if cascade { Propagation::Foreground } else { Propagation::Background };
+        // An object that asked for orphaning or waiting keeps what it asked for.
+        let asked = entry.meta.finalizers.iter().any(|f| **f == *FOREGROUND || **f == *ORPHAN);
+        delete(api, &target, &entry, (!asked).then_some(propagation)).await;
+    }
+}
+
+/// Moves an object that is being deleted one step on.
+async fn deleting(api: &Api, key: &Key) {
+    let (Some(target), Some(entry)) = (api.registry.stored_in(&key.collection), api.store.get(key)) else {
+        return;
+    };
+    if !entry.meta.deleting {
+        return;
+    }
+    match &*key.collection {
+        NAMESPACES => return empty_namespace(api, &target, &entry).await,
+        CRDS => return empty_definition(api, &target, &entry).await,
+        _ => {}
+    }
+    let has = |name: &str| entry.meta.finalizers.iter().any(|finalizer| **finalizer == *name);
+    let dependents = api.store.dependents(&entry.meta.uid);
+    if has(ORPHAN) {
+        let uid = &entry.meta.uid;
+        each(dependents, |key| async move {
+            disown(api, &key, |owner| owner["uid"] != **uid).await;
+        })
+        .await;
+        if api.store.dependents(uid).is_empty() {
+            drop_finalizer(api, &target, &entry, ORPHAN).await;
+        }
+    } else if has(FOREGROUND) {
+        each(dependents, |key| async move { owned(api, &key).await }).await;
+        let blocked = api.store.dependents(&entry.meta.uid).iter().any(|key| {
+            api.store.get(key).is_some_and(|dependent| {
+                dependent.meta.owners.iter().any(|owner| owner.uid == entry.meta.uid && owner.blocks_deletion)
+            })
+        });
+        if !blocked {
+            drop_finalizer(api, &target, &entry, FOREGROUND).await;
+        }
+    }
+}
+
+async fn empty_namespace(api: &Api, target: &Target, entry: &Arc<Entry>) {
+    let prefix = format!("{}/", entry.meta.name);
+    for collection in api.store.collections() {
+        if let Some(target) = api.registry.stored_in(&collection) {
+            empty(api, &target, &prefix).await;
+        }
+    }
+    let left = api.store.collections().iter().any(|collection| !api.store.is_empty(collection, &prefix));
+    if !left {
+        let _ = api
+            .amend(target, entry, |namespace| namespace["spec"]["finalizers"] = Value::Array(vec![]))
+            .await;
+    }
+}
+
+async fn empty_definition(api: &Api, target: &Target, entry: &Arc<Entry>) {
+    if let Some(served) = api.registry.stored_in(&entry.meta.name) {
+        empty(api, &served, "").await;
+    }
+    if api.store.is_empty(&entry.meta.name, "") {
+        drop_finalizer(api, target, entry, CLEANUP_FINALIZER).await;
+    }
+}
+
+async fn empty(api: &Api, target: &Target, prefix: &str) {
+    let entries = api.store.list(&target.resource.collection, prefix).entries;
+    each(entries, |entry| async move {
+        if !entry.meta.deleting {
+            delete(api, target, &entry, None).await;
+        }
+    })
+    .await;
+}
+
+async fn delete(api: &Api, target: &Target, entry: &Entry, propagation: Option<Propagation>) {
+    let options =
+        DeleteOptions { propagation, uid: Some(entry.meta.uid.to_string()), ..DeleteOptions::default() };
+    if let Err(error) = api.delete(target, &entry.meta.namespace, &entry.meta.name, &options).await
+        && !matches!(error.code, 404 | 409)
+    {
+        tracing::warn!(kind = %target.resource.kind, name = %entry.meta.name, error = error.message, "could not collect an object");
+    }
+}
+
+async fn drop_finalizer(api: &Api, target: &Target, entry: &Arc<Entry>, name: &str) {
+    // Somebody else writing in between is fine: that write is a hint of its own.
+    let _ =
+        api.amend(target, entry, |object| retain(object, "finalizers", |finalizer| finalizer != name)).await;
+}
+
+/// Drops owner references, against other writers if need be: no later hint would come back to it.
+async fn disown(api: &Api, key: &Key, keep: impl Fn(&Value) -> bool) {
+    let Some(target) = api.registry.stored_in(&key.collection) else { return };
+    for _ in 0..ATTEMPTS {
+        let Some(entry) = api.store.get(key) else { return };
+        let amended = api.amend(&target, &entry, |object| retain(object, "ownerReferences", &keep)).await;
+        if !matches!(amended, Err(WriteError::Conflict)) {
+            return;
+        }
+    }
+}
+
+fn retain(object: &mut Value, field: &str, keep: impl Fn(&Value) -> bool) {
+    let Some(list) = object["metadata"][field].as_array_mut() else { return };
+    list.retain(keep);
+    if list.is_empty()
+        && let Some(meta) = object["metadata"].as_object_mut()
+    {
+        meta.remove(field);
+    }
+}
+
+async fn each<T, F: Future<Output = ()>>(items: Vec<T>, work: impl Fn(T) -> F) {
+    futures::stream::iter(items).for_each_concurrent(CONCURRENCY, work).await;
+}

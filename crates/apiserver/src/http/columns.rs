@@ -1,0 +1,354 @@
+//! The columns of built-in kinds, as kubectl users know them.
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use crate::registry::Resource;
+
+pub(super) struct Column {
+    pub name: &'static str,
+    pub kind: &'static str,
+    /// Shown with `-o wide` only.
+    pub wide: bool,
+    pub cell: fn(&Value, Timestamp) -> Value,
+}
+
+const fn column(name: &'static str, cell: fn(&Value, Timestamp) -> Value) -> Column {
+    Column { name, kind: "string", wide: false, cell }
+}
+
+const fn wide(name: &'static str, cell: fn(&Value, Timestamp) -> Value) -> Column {
+    Column { name, kind: "string", wide: true, cell }
+}
+
+const NAME: Column = column("Name", |o, _| o["metadata"]["name"].clone());
+const AGE: Column = column("Age", |o, now| age(&o["metadata"]["creationTimestamp"], now));
+
+const PODS: &[Column] = &[
+    NAME,
+    column("Ready", |pod, _| {
+        let statuses = list(&pod["status"]["containerStatuses"]);
+        let ready = statuses.iter().filter(|status| status["ready"] == true).count();
+        format!("{ready}/{}", list(&pod["spec"]["containers"]).len()).into()
+    }),
+    column("Status", |pod, _| pod_status(pod).into()),
+    column("Restarts", |pod, now| restarts(pod, now).into()),
+    AGE,
+    wide("IP", |pod, _| or_none(&pod["status"]["podIP"])),
+    wide("Node", |pod, _| or_none(&pod["spec"]["nodeName"])),
+    wide("Nominated Node", |pod, _| or_none(&pod["status"]["nominatedNodeName"])),
+    wide("Readiness Gates", |_, _| "<none>".into()),
+];
+const SERVICES: &[Column] = &[
+    NAME,
+    column("Type", |o, _| o["spec"]["type"].clone()),
+    column("Cluster-IP", |o, _| or_none(&o["spec"]["clusterIP"])),
+    column("External-IP", |o, _| or_none(&o["spec"]["externalIPs"][0])),
+    column("Port(s)", |o, _| {
+        let ports: Vec<String> = list(&o["spec"]["ports"])
+            .iter()
+            .map(|port| format!("{}/{}", port["port"], port["protocol"].as_str().unwrap_or("TCP")))
+            .collect();
+        if ports.is_empty() { "<none>".into() } else { ports.join(",").into() }
+    }),
+    AGE,
+    wide("Selector", |o, _| pairs(&o["spec"]["selector"])),
+];
+const CLAIMS: &[Column] = &[
+    NAME,
+    column("Status", |o, _| phase(o)),
+    column("Volume", |o, _| text(&o["spec"]["volumeName"])),
+    column("Capacity", |o, _| text(&o["status"]["capacity"]["storage"])),
+    column("Access Modes", |o, _| modes(&o["status"]["accessModes"])),
+    column("StorageClass", |o, _| text(&o["spec"]["storageClassName"])),
+    AGE,
+    wide("VolumeMode", |o, _| text(&o["spec"]["volumeMode"])),
+];
+const VOLUMES: &[Column] = &[
+    NAME,
+    column("Capacity", |o, _| text(&o["spec"]["capacity"]["storage"])),
+    column("Access Modes", |o, _| modes(&o["spec"]["accessModes"])),
+    column("Reclaim Policy", |o, _| text(&o["spec"]["persistentVolumeReclaimPolicy"])),
+    column("Status", |o, _| phase(o)),
+    column("Claim", |o, _| {
+        let claim = &o["spec"]["claimRef"];
+        match (claim["namespace"].as_str(), claim["name"].as_str()) {
+            (Some(namespace), Some(name)) => format!("{namespace}/{name}").into(),
+            _ => "".into(),
+        }
+    }),
+    column("StorageClass", |o, _| text(&o["spec"]["storageClassName"])),
+    AGE,
+];
+const NODES: &[Column] = &[
+    NAME,
+    column("Status", |o, _| {
+        let ready = list(&o["status"]["conditions"]).iter().find(|c| c["type"] == "Ready");
+        let mut status = match ready {
+            Some(condition) if condition["status"] == "True" => "Ready",
+            Some(_) => "NotReady",
+            None => "Unknown",
+        }
+        .to_owned();
+        if o["spec"]["unschedulable"] == true {
+            status += ",SchedulingDisabled";
+        }
+        status.into()
+    }),
+    column("Roles", |o, _| {
+        let labels = o["metadata"]["labels"].as_object();
+        let roles: Vec<&str> = labels
+            .into_iter()
+            .flatten()
+            .filter_map(|(key, _)| key.strip_prefix("node-role.kubernetes.io/"))
+            .collect();
+        if roles.is_empty() { "<none>".into() } else { roles.join(",").into() }
+    }),
+    AGE,
+    column("Version", |o, _| text(&o["status"]["nodeInfo"]["kubeletVersion"])),
+    wide("Internal-IP", |o, _| {
+        let address = list(&o["status"]["addresses"]).iter().find(|a| a["type"] == "InternalIP");
+        address.map_or("<none>".into(), |address| address["address"].clone())
+    }),
+    wide("OS-Image", |o, _| text(&o["status"]["nodeInfo"]["osImage"])),
+    wide("Kernel-Version", |o, _| text(&o["status"]["nodeInfo"]["kernelVersion"])),
+    wide("Container-Runtime", |o, _| text(&o["status"]["nodeInfo"]["containerRuntimeVersion"])),
+];
+const NAMESPACES: &[Column] = &[NAME, column("Status", |o, _| phase(o)), AGE];
+const EVENTS: &[Column] = &[
+    column("Last Seen", |o, now| age(last_seen(o), now)),
+    column("Type", |o, _| text(&o["type"])),
+    column("Reason", |o, _| text(&o["reason"])),
+    column("Object", |o, _| {
+        let object = if o["regarding"].is_object() { &o["regarding"] } else { &o["involvedObject"] };
+        let kind = object["kind"].as_str().unwrap_or_default().to_lowercase();
+        format!("{kind}/{}", object["name"].as_str().unwrap_or_default()).into()
+    }),
+    column("Message", |o, _| {
+        let message = if o["note"].is_string() { &o["note"] } else { &o["message"] };
+        message.as_str().unwrap_or_default().trim().into()
+    }),
+    wide("Count", |o, _| o["count"].as_i64().unwrap_or(1).to_string().into()),
+    wide("Name", |o, _| o["metadata"]["name"].clone()),
+];
+const CLASSES: &[Column] = &[
+    column("Name", |o, _| {
+        let name = o["metadata"]["name"].as_str().unwrap_or_default();
+        let default = &o["metadata"]["annotations"]["storageclass.kubernetes.io/is-default-class"];
+        if default == "true" { format!("{name} (default)").into() } else { name.into() }
+    }),
+    column("Provisioner", |o, _| text(&o["provisioner"])),
+    column("ReclaimPolicy", |o, _| text(&o["reclaimPolicy"])),
+    column("VolumeBindingMode", |o, _| text(&o["volumeBindingMode"])),
+    column("AllowVolumeExpansion", |o, _| (o["allowVolumeExpansion"] == true).to_string().into()),
+    AGE,
+];
+const RUNTIMES: &[Column] = &[NAME, column("Handler", |o, _| text(&o["handler"])), AGE];
+const CONFIGS: &[Column] = &[
+    NAME,
+    column("Data", |o, _| {
+        let count = |field: &str| o[field].as_object().map_or(0, |map| map.len());
+        (count("data") + count("binaryData")).to_string().into()
+    }),
+    AGE,
+];
+const SECRETS: &[Column] = &[
+    NAME,
+    column("Type", |o, _| text(&o["type"])),
+    column("Data", |o, _| o["data"].as_object().map_or(0, |map| map.len()).to_string().into()),
+    AGE,
+];
+const LEASES: &[Column] = &[NAME, column("Holder", |o, _| text(&o["spec"]["holderIdentity"])), AGE];
+const POLICIES: &[Column] =
+    &[NAME, column("Pod-Selector", |o, _| pairs(&o["spec"]["podSelector"]["matchLabels"])), AGE];
+const DEFINITIONS: &[Column] =
+    &[NAME, column("Created At", |o, _| text(&o["metadata"]["creationTimestamp"]))];
+
+pub(super) fn builtin(resource: &Resource) -> Option<&'static [Column]> {
+    if resource.custom {
+        return None;
+    }
+    Some(match &*resource.plural {
+        "pods" => PODS,
+        "services" => SERVICES,
+        "persistentvolumeclaims" => CLAIMS,
+        "persistentvolumes" => VOLUMES,
+        "nodes" => NODES,
+        "namespaces" => NAMESPACES,
+        "events" => EVENTS,
+        "storageclasses" => CLASSES,
+        "runtimeclasses" => RUNTIMES,
+        "configmaps" => CONFIGS,
+        "secrets" => SECRETS,
+        "leases" => LEASES,
+        "networkpolicies" => POLICIES,
+        "customresourcedefinitions" => DEFINITIONS,
+        _ => return None,
+    })
+}
+
+/// How long ago, in the shortest words: `12s`, `3m4s`, `5h`, `2d`.
+pub(super) fn age(time: &Value, now: Timestamp) -> Value {
+    let Some(then) = time.as_str().and_then(|text| text.parse::<Timestamp>().ok()) else {
+        return "<unknown>".into();
+    };
+    human(now.as_second() - then.as_second()).into()
+}
+
+fn human(seconds: i64) -> String {
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
+    let pair = |big: i64, unit: &str, small: i64, small_unit: &str| match small {
+        0 => format!("{big}{unit}"),
+        _ => format!("{big}{unit}{small}{small_unit}"),
+    };
+    match seconds {
+        ..0 => "0s".into(),
+        0..120 => format!("{seconds}s"),
+        120..600 => pair(minutes, "m", seconds % 60, "s"),
+        600..10_800 => format!("{minutes}m"),
+        10_800..28_800 => pair(hours, "h", minutes % 60, "m"),
+        28_800..172_800 => format!("{hours}h"),
+        172_800..691_200 => pair(days, "d", hours % 24, "h"),
+        691_200..63_072_000 => format!("{days}d"),
+        _ => pair(days / 365, "y", days % 365, "d"),
+    }
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+fn text(value: &Value) -> Value {
+    if value.is_null() { "".into() } else { value.clone() }
+}
+
+fn or_none(value: &Value) -> Value {
+    if value.as_str().unwrap_or_default().is_empty() { "<none>".into() } else { value.clone() }
+}
+
+fn pairs(map: &Value) -> Value {
+    let pairs: Vec<String> = map
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
+        .collect();
+    if pairs.is_empty() { "<none>".into() } else { pairs.join(",").into() }
+}
+
+fn phase(object: &Value) -> Value {
+    if object["metadata"]["deletionTimestamp"].is_string() {
+        return "Terminating".into();
+    }
+    text(&object["status"]["phase"])
+}
+
+fn modes(list_of_modes: &Value) -> Value {
+    let short = list(list_of_modes).iter().map(|mode| match mode.as_str() {
+        Some("ReadWriteOnce") => "RWO",
+        Some("ReadOnlyMany") => "ROX",
+        Some("ReadWriteMany") => "RWX",
+        Some("ReadWriteOncePod") => "RWOP",
+        _ => "?",
+    });
+    short.collect::<Vec<_>>().join(",").into()
+}
+
+fn last_seen(event: &Value) -> &Value {
+    [
+        &event["series"]["lastObservedTime"],
+        &event["lastTimestamp"],
+        &event["deprecatedLastTimestamp"],
+        &event["eventTime"],
+        &event["firstTimestamp"],
+    ]
+    .into_iter()
+    .find(|time| time.is_string())
+    .unwrap_or(&event["metadata"]["creationTimestamp"])
+}
+
+/// One word for how a Pod is doing, as `kubectl get pods` has always shown it.
+fn pod_status(pod: &Value) -> String {
+    let status = &pod["status"];
+    let mut word = status["reason"].as_str().or(status["phase"].as_str()).unwrap_or_default().to_owned();
+    let inits = list(&status["initContainerStatuses"]);
+    for (at, container) in inits.iter().enumerate() {
+        let state = &container["state"];
+        if state["terminated"]["exitCode"] == 0 || container["started"] == true {
+            continue;
+        }
+        word = match (state["terminated"].is_object(), state["waiting"]["reason"].as_str()) {
+            (true, _) => format!("Init:{}", ended(&state["terminated"])),
+            (false, Some(reason)) if reason != "PodInitializing" => format!("Init:{reason}"),
+            _ => format!("Init:{at}/{}", inits.len()),
+        };
+        return terminating(pod, word);
+    }
+    let mut running = false;
+    for container in list(&status["containerStatuses"]).iter().rev() {
+        let state = &container["state"];
+        if let Some(reason) = state["waiting"]["reason"].as_str() {
+            word = reason.to_owned();
+        } else if state["terminated"].is_object() {
+            word = ended(&state["terminated"]);
+        } else if container["ready"] == true && state["running"].is_object() {
+            running = true;
+        }
+    }
+    if word == "Completed" && running {
+        word = "Running".into();
+    }
+    terminating(pod, word)
+}
+
+fn ended(terminated: &Value) -> String {
+    match (terminated["reason"].as_str(), terminated["signal"].as_i64().filter(|signal| *signal != 0)) {
+        (Some(reason), _) if !reason.is_empty() => reason.to_owned(),
+        (_, Some(signal)) => format!("Signal:{signal}"),
+        _ => format!("ExitCode:{}", terminated["exitCode"]),
+    }
+}
+
+fn terminating(pod: &Value, word: String) -> String {
+    if pod["metadata"]["deletionTimestamp"].is_string() { "Terminating".into() } else { word }
+}
+
+fn restarts(pod: &Value, now: Timestamp) -> String {
+    let statuses = list(&pod["status"]["containerStatuses"]);
+    let count: i64 = statuses.iter().filter_map(|status| status["restartCount"].as_i64()).sum();
+    let last = statuses
+        .iter()
+        .map(|status| &status["lastState"]["terminated"]["finishedAt"])
+        .filter(|time| time.is_string())
+        .max_by_key(|time| time.as_str());
+    match last {
+        Some(time) if count > 0 => format!("{count} ({} ago)", age(time, now).as_str().unwrap_or_default()),
+        _ => count.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn ages_are_short() {
+        for (seconds, want) in
+            [(5, "5s"), (119, "119s"), (130, "2m10s"), (700, "11m"), (90_000, "25h"), (864_000, "10d")]
+        {
+            assert_eq!(human(seconds), want);
+        }
+    }
+
+    #[test]
+    fn a_pods_status_is_its_most_telling_state() {
+        let mut pod = json!({ "status": { "phase": "Pending", "containerStatuses": [
+            { "ready": false, "state": { "waiting": { "reason": "ErrImagePull" } } }] } });
+        assert_eq!(pod_status(&pod), "ErrImagePull");
+        pod["status"]["containerStatuses"][0]["state"] = json!({ "terminated": { "exitCode": 3 } });
+        assert_eq!(pod_status(&pod), "ExitCode:3");
+        pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        assert_eq!(pod_status(&pod), "Terminating");
+    }
+}

@@ -1,0 +1,149 @@
+//! The HTTP surface: paths to operations, entries to responses.
+
+pub(crate) mod body;
+mod columns;
+mod discovery;
+pub(crate) mod jsonpath;
+mod kubelet;
+mod list;
+mod objects;
+mod openapi;
+mod request;
+mod scale;
+mod table;
+mod watch;
+
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::response::{IntoResponse, Response};
+use http::{Method, StatusCode};
+use serde_json::json;
+
+use crate::ops::{Api, Part};
+use crate::registry::{Form, Target};
+use crate::status::{ApiError, json_response};
+use request::{Query, ResourcePath, View};
+
+/// The whole API.
+pub(crate) fn router(api: Arc<Api>) -> axum::Router {
+    axum::Router::new().fallback(serve).with_state(api)
+}
+
+async fn serve(State(api): State<Arc<Api>>, request: Request) -> Response {
+    let head = request.method() == Method::HEAD;
+    let mut response = dispatch(api, request).await.unwrap_or_else(IntoResponse::into_response);
+    if head {
+        *response.body_mut() = axum::body::Body::empty();
+    }
+    response
+}
+
+async fn dispatch(api: Arc<Api>, request: Request) -> Result<Response, ApiError> {
+    let path = request.uri().path();
+    let Some(resource) = ResourcePath::parse(path) else {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            return Err(ApiError::method_not_allowed());
+        }
+        return fixed(&api, path, &request);
+    };
+    let target = api
+        .registry
+        .find(&resource.group, &resource.version, &resource.plural)
+        .ok_or_else(ApiError::no_resource)?;
+    if !target.resource.namespaced && !resource.namespace.is_empty() {
+        return Err(ApiError::no_resource());
+    }
+    let context = Context {
+        query: Query::parse(request.uri().query().unwrap_or_default()),
+        view: View::of(request.headers()),
+        namespace: resource.namespace,
+        api,
+        target,
+    };
+    match (resource.name, resource.subresource) {
+        (None, _) => context.collection(request).await,
+        (Some(name), _) if context.target.resource.namespaced && context.namespace.is_empty() => {
+            let _ = name;
+            Err(ApiError::no_resource())
+        }
+        (Some(name), None) => context.object(&name, Part::Main, request).await,
+        (Some(name), Some(subresource)) => context.subresource(&name, &subresource, request).await,
+    }
+}
+
+/// Paths that are not about objects.
+fn fixed(api: &Api, path: &str, request: &Request) -> Result<Response, ApiError> {
+    let accept =
+        request.headers().get(http::header::ACCEPT).and_then(|v| v.to_str().ok()).unwrap_or_default();
+    let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+    match parts.as_slice() {
+        ["healthz" | "livez" | "readyz", ..] => Ok((StatusCode::OK, "ok").into_response()),
+        ["version"] => Ok(json_response(StatusCode::OK, &discovery::version())),
+        ["openapi", "v3"] => Ok(json_response(StatusCode::OK, &openapi::index(api))),
+        ["openapi", "v3", "api", version] => openapi::document(api, "", version),
+        ["openapi", "v3", "apis", group, version] => openapi::document(api, group, version),
+        [""] => Ok(json_response(
+            StatusCode::OK,
+            &json!({ "paths": ["/api", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"] }),
+        )),
+        _ => discovery::answer(api, &parts, accept).ok_or_else(ApiError::no_resource),
+    }
+}
+
+/// A request for a known resource.
+struct Context {
+    api: Arc<Api>,
+    target: Target,
+    namespace: String,
+    query: Query,
+    view: View,
+}
+
+impl Context {
+    async fn collection(self, request: Request) -> Result<Response, ApiError> {
+        if self.target.resource.form == Form::Review {
+            return match *request.method() {
+                Method::POST => self.review(request).await,
+                _ => Err(ApiError::method_not_allowed()),
+            };
+        }
+        match *request.method() {
+            Method::GET | Method::HEAD if self.query.flag("watch") => self.watch(),
+            Method::GET | Method::HEAD => self.list(),
+            Method::POST => self.create(request).await,
+            Method::DELETE => self.delete_collection(request).await,
+            _ => Err(ApiError::method_not_allowed()),
+        }
+    }
+
+    async fn object(self, name: &str, part: Part, request: Request) -> Result<Response, ApiError> {
+        match *request.method() {
+            Method::GET | Method::HEAD => self.get(name),
+            Method::PUT => self.replace(name, part, request).await,
+            Method::PATCH => self.patch(name, part, request).await,
+            Method::DELETE if part == Part::Main => self.delete(name, request).await,
+            _ => Err(ApiError::method_not_allowed()),
+        }
+    }
+
+    async fn subresource(
+        self,
+        name: &str,
+        subresource: &str,
+        request: Request,
+    ) -> Result<Response, ApiError> {
+        let version = self.target.version();
+        match subresource {
+            "status" if version.status => self.object(name, Part::Status, request).await,
+            "scale" if version.scale.is_some() => self.scale(name, request).await,
+            "finalize" if self.target.resource.is("", "namespaces") => {
+                self.object(name, Part::Main, request).await
+            }
+            "exec" | "log" | "attach" | "portforward" if self.target.resource.is("", "pods") => {
+                self.kubelet(name, request).await
+            }
+            _ => Err(ApiError::no_resource()),
+        }
+    }
+}

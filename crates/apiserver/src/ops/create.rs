@@ -1,0 +1,128 @@
+//! Creating an object.
+
+use rand::Rng as _;
+use serde_json::{Value, json};
+
+use super::{ATTEMPTS, Api, Part, WriteOptions, Written, admit, is_crd, key, now, storage_error};
+use crate::registry::crd::CLEANUP_FINALIZER;
+use crate::registry::{Target, rules};
+use crate::status::ApiError;
+use crate::store::{Expect, WriteError};
+
+/// Vowels and lookalikes left out, so that no word and no misreading comes up.
+const SUFFIX_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+const SUFFIX_LENGTH: usize = 5;
+/// Longest prefix of a generated name that is kept.
+const PREFIX_LENGTH: usize = 58;
+
+impl Api {
+    pub async fn create(
+        &self,
+        target: &Target,
+        namespace: &str,
+        mut object: Value,
+        options: &WriteOptions,
+    ) -> Result<Written, ApiError> {
+        let resource = &target.resource;
+        if !object["metadata"].is_object() {
+            object["metadata"] = json!({});
+        }
+        identify(target, namespace, &mut object)?;
+        let generated = object["metadata"]["name"].as_str().unwrap_or_default().is_empty();
+        let prefix = object["metadata"]["generateName"].as_str().unwrap_or_default().to_owned();
+        if object["metadata"]["resourceVersion"].as_str().is_some_and(|version| !version.is_empty()) {
+            return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
+        }
+        let given = object["metadata"]["name"].as_str().unwrap_or(&prefix).to_owned();
+        self.check_namespace(target, namespace, &given)?;
+        let meta = &mut object["metadata"];
+        meta["uid"] = uuid::Uuid::new_v4().to_string().into();
+        meta["creationTimestamp"] = now().into();
+        if let Some(meta) = meta.as_object_mut() {
+            for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "generation", "resourceVersion"]
+            {
+                meta.remove(field);
+            }
+        }
+        if rules::has_generation(resource) {
+            meta["generation"] = 1.into();
+        }
+        if is_crd(target)
+            && !meta["finalizers"].as_array().is_some_and(|list| list.contains(&CLEANUP_FINALIZER.into()))
+        {
+            match meta["finalizers"].as_array_mut() {
+                Some(list) => list.push(CLEANUP_FINALIZER.into()),
+                None => meta["finalizers"] = json!([CLEANUP_FINALIZER]),
+            }
+        }
+        for _ in 0..ATTEMPTS {
+            if generated && !prefix.is_empty() {
+                object["metadata"]["name"] = generate_name(&prefix).into();
+            }
+            let mut complete = object.clone();
+            let warnings = admit::admit(target, &mut complete, None, Part::Main, options)?;
+            if target.version().status || !resource.custom {
+                rules::initial_status(resource, &mut complete);
+            }
+            let name = complete["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+            let key = key(target, namespace, &name);
+            let exists = self.store.get(&key).is_some();
+            let written = match exists {
+                true => Err(WriteError::Conflict),
+                false => self.put(target, key, Expect::Absent, complete, options.dry_run).await,
+            };
+            match written {
+                Ok(entry) => return Ok(Written { entry, warnings, created: true }),
+                Err(WriteError::Conflict) if generated => continue,
+                Err(WriteError::Conflict) => {
+                    return Err(ApiError::already_exists(&resource.group, &resource.plural, &name));
+                }
+                Err(error) => return Err(storage_error(error)),
+            }
+        }
+        Err(ApiError::already_exists(&resource.group, &resource.plural, &prefix))
+    }
+}
+
+/// Checks that a body is of the kind and in the namespace that the path says, and fills in what it leaves out.
+pub(super) fn identify(target: &Target, namespace: &str, object: &mut Value) -> Result<(), ApiError> {
+    let kind = &*target.resource.kind;
+    let api_version = target.api_version();
+    for (field, want) in [("kind", kind), ("apiVersion", &api_version)] {
+        match object[field].as_str().unwrap_or_default() {
+            "" => object[field] = want.into(),
+            got if got == want => {}
+            got => {
+                return Err(ApiError::bad_request(format!(
+                    "{field} {got:?} in the body does not match the path, which wants {want:?}"
+                )));
+            }
+        }
+    }
+    let meta = &mut object["metadata"];
+    if !target.resource.namespaced {
+        if let Some(meta) = meta.as_object_mut() {
+            meta.remove("namespace");
+        }
+        return Ok(());
+    }
+    match meta["namespace"].as_str().unwrap_or_default() {
+        "" => meta["namespace"] = namespace.into(),
+        got if got == namespace => {}
+        got => {
+            return Err(ApiError::bad_request(format!(
+                "the namespace of the provided object does not match the namespace sent on the request: {got:?} is not {namespace:?}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn generate_name(prefix: &str) -> String {
+    let mut rng = rand::rng();
+    let suffix: String = (0..SUFFIX_LENGTH)
+        .map(|_| SUFFIX_ALPHABET[rng.random_range(0..SUFFIX_ALPHABET.len())] as char)
+        .collect();
+    let kept: String = prefix.chars().take(PREFIX_LENGTH).collect();
+    format!("{kept}{suffix}")
+}

@@ -1,0 +1,153 @@
+//! Deleting an object: at once, after a grace period, or when its finalizers are gone.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::update::finished;
+use super::{ATTEMPTS, Api, key, modified, not_found, storage_error, timestamp};
+use crate::registry::Target;
+use crate::status::ApiError;
+use crate::store::{Entry, Expect, WriteError};
+
+pub(crate) const FOREGROUND: &str = "foregroundDeletion";
+pub(crate) const ORPHAN: &str = "orphan";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Propagation {
+    Background,
+    Foreground,
+    Orphan,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct DeleteOptions {
+    pub grace: Option<i64>,
+    pub propagation: Option<Propagation>,
+    pub uid: Option<String>,
+    pub revision: Option<String>,
+    pub dry_run: bool,
+}
+
+pub(crate) enum Deleted {
+    Gone(Arc<Entry>),
+    /// Marked; somebody has to finish first.
+    Marked(Arc<Entry>),
+}
+
+impl Api {
+    pub async fn delete(
+        &self,
+        target: &Target,
+        namespace: &str,
+        name: &str,
+        options: &DeleteOptions,
+    ) -> Result<Deleted, ApiError> {
+        let key = key(target, namespace, name);
+        for _ in 0..ATTEMPTS {
+            let entry = self.store.get(&key).ok_or_else(|| not_found(target, name))?;
+            check_preconditions(target, &entry, options)?;
+            let old = target.present(&entry);
+            let marked = mark(target, &old, options, jiff::Timestamp::now());
+            let removed = finished(target, &marked);
+            let written = if options.dry_run || (!removed && marked == old) {
+                Ok(entry)
+            } else if removed {
+                self.remove(target, key.clone(), entry.revision, None).await
+            } else {
+                self.put(target, key.clone(), Expect::Revision(entry.revision), marked, false).await
+            };
+            match written {
+                Ok(entry) if removed => return Ok(Deleted::Gone(entry)),
+                Ok(entry) => return Ok(Deleted::Marked(entry)),
+                Err(WriteError::Conflict) => continue,
+                Err(error) => return Err(storage_error(error)),
+            }
+        }
+        Err(modified(target, name))
+    }
+}
+
+fn check_preconditions(target: &Target, entry: &Entry, options: &DeleteOptions) -> Result<(), ApiError> {
+    let resource = &target.resource;
+    let fail = |what: &str, want: &str, have: &str| {
+        let why =
+            format!("Precondition failed: {what} in precondition: {want}, {what} in object meta: {have}");
+        Err(ApiError::conflict(&resource.group, &resource.plural, &entry.meta.name, &why))
+    };
+    if let Some(uid) = options.uid.as_deref().filter(|uid| *uid != &*entry.meta.uid) {
+        return fail("UID", uid, &entry.meta.uid);
+    }
+    let have = entry.revision.to_string();
+    if let Some(want) = options.revision.as_deref().filter(|want| *want != have) {
+        return fail("ResourceVersion", want, &have);
+    }
+    Ok(())
+}
+
+/// The object as it looks once its deletion was asked for.
+fn mark(target: &Target, old: &Value, options: &DeleteOptions, now: jiff::Timestamp) -> Value {
+    let mut object = old.clone();
+    let grace = grace_period(target, old, options.grace);
+    let meta = &mut object["metadata"];
+    set_propagation(meta, options.propagation);
+    let pending = meta["deletionGracePeriodSeconds"].as_i64();
+    match old["metadata"]["deletionTimestamp"].as_str() {
+        None => {
+            meta["deletionTimestamp"] = timestamp(now + jiff::SignedDuration::from_secs(grace)).into();
+            meta["deletionGracePeriodSeconds"] = grace.into();
+            if let Some(generation) = meta["generation"].as_i64() {
+                meta["generation"] = (generation + 1).into();
+            }
+        }
+        // A second request may only shorten the wait.
+        Some(due) if options.grace.is_some() && pending.is_some_and(|pending| grace < pending) => {
+            let due: jiff::Timestamp = due.parse().unwrap_or(now);
+            let asked = due - jiff::SignedDuration::from_secs(pending.unwrap_or(0));
+            meta["deletionTimestamp"] = timestamp(asked + jiff::SignedDuration::from_secs(grace)).into();
+            meta["deletionGracePeriodSeconds"] = grace.into();
+        }
+        Some(_) => {}
+    }
+    if target.resource.is("", "namespaces") {
+        object["status"]["phase"] = "Terminating".into();
+    }
+    object
+}
+
+/// Only a Pod that a node may be running is given time.
+fn grace_period(target: &Target, object: &Value, asked: Option<i64>) -> i64 {
+    let bound = !object["spec"]["nodeName"].as_str().unwrap_or_default().is_empty();
+    let ended = matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    if !target.resource.is("", "pods") || !bound {
+        return 0;
+    }
+    match asked.or(object["spec"]["terminationGracePeriodSeconds"].as_i64()).unwrap_or(30) {
+        _ if ended => 0,
+        // As in Kubernetes, a negative period means the shortest one.
+        negative if negative < 0 => 1,
+        grace => grace,
+    }
+}
+
+fn set_propagation(meta: &mut Value, propagation: Option<Propagation>) {
+    let wanted = match propagation {
+        None => return,
+        Some(Propagation::Background) => None,
+        Some(Propagation::Foreground) => Some(FOREGROUND),
+        Some(Propagation::Orphan) => Some(ORPHAN),
+    };
+    let mut finalizers = meta["finalizers"].as_array().cloned().unwrap_or_default();
+    finalizers.retain(|finalizer| {
+        (*finalizer != FOREGROUND && *finalizer != ORPHAN)
+            || wanted.is_some_and(|wanted| *finalizer == wanted)
+    });
+    if let Some(wanted) = wanted.filter(|wanted| !finalizers.iter().any(|finalizer| finalizer == wanted)) {
+        finalizers.push(wanted.into());
+    }
+    if !finalizers.is_empty() {
+        meta["finalizers"] = finalizers.into();
+    } else if let Some(meta) = meta.as_object_mut() {
+        meta.remove("finalizers");
+    }
+}

@@ -1,0 +1,153 @@
+//! The operations on objects, shared by the HTTP handlers and the garbage collector.
+
+mod admit;
+mod create;
+mod delete;
+mod update;
+
+use std::sync::{Arc, RwLock};
+
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::registry::builtin::{deferred, selectable_fields};
+use crate::registry::{Registry, Target};
+use crate::status::ApiError;
+use crate::store::{Draft, Entry, Expect, Key, Op, Store, Write, WriteError};
+
+pub(crate) use admit::FieldValidation;
+pub(crate) use delete::{DeleteOptions, Deleted, Propagation};
+pub(crate) use update::Part;
+
+/// Attempts at a write that loses against others before it is given up as a conflict.
+pub(crate) const ATTEMPTS: usize = 64;
+
+/// Everything a request needs.
+pub(crate) struct Api {
+    pub store: Store,
+    pub registry: Registry,
+    pub kubelet: RwLock<Option<axum::Router>>,
+    /// Ends watches and background work.
+    pub stopping: CancellationToken,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct WriteOptions {
+    pub dry_run: bool,
+    pub validation: FieldValidation,
+    /// Fields that stood twice in the body.
+    pub duplicates: Vec<String>,
+}
+
+/// A write that went through.
+pub(crate) struct Written {
+    pub entry: Arc<Entry>,
+    pub warnings: Vec<String>,
+    pub created: bool,
+}
+
+pub(crate) fn now() -> String {
+    timestamp(jiff::Timestamp::now())
+}
+
+pub(crate) fn timestamp(time: jiff::Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+pub(crate) fn key(target: &Target, namespace: &str, name: &str) -> Key {
+    Key::new(&target.resource.collection, namespace, name)
+}
+
+pub(crate) fn not_found(target: &Target, name: &str) -> ApiError {
+    ApiError::not_found(&target.resource.group, &target.resource.plural, name)
+}
+
+pub(crate) fn modified(target: &Target, name: &str) -> ApiError {
+    ApiError::modified(&target.resource.group, &target.resource.plural, name)
+}
+
+pub(crate) fn storage_error(error: WriteError) -> ApiError {
+    match error {
+        WriteError::Conflict => ApiError::internal("a write conflict was not handled"),
+        WriteError::Storage(error) => ApiError::internal(format!("the store cannot write: {error}")),
+        WriteError::Stopped => ApiError::unavailable("the server is shutting down"),
+    }
+}
+
+impl Api {
+    pub fn get(&self, target: &Target, namespace: &str, name: &str) -> Result<Arc<Entry>, ApiError> {
+        self.store.get(&key(target, namespace, name)).ok_or_else(|| not_found(target, name))
+    }
+
+    /// Writes an object given in the target's version.
+    async fn put(
+        &self,
+        target: &Target,
+        key: Key,
+        expect: Expect,
+        mut object: Value,
+        dry_run: bool,
+    ) -> Result<Arc<Entry>, WriteError> {
+        target.to_stored(&mut object);
+        let draft = Draft::of(&object, selectable_fields(&key.collection));
+        if dry_run {
+            let revision = if let Expect::Revision(revision) = expect { revision } else { 0 };
+            return Ok(Arc::new(draft.preview(revision)));
+        }
+        let deferred = deferred(&key.collection);
+        let entry = self.store.write(Write { key, expect, op: Op::Put(draft), deferred }).await?;
+        if is_crd(target) {
+            self.registry.install(&object);
+        }
+        Ok(entry)
+    }
+
+    /// Removes an object; `last` is its final state if that differs from what is stored.
+    async fn remove(
+        &self,
+        target: &Target,
+        key: Key,
+        revision: u64,
+        last: Option<Value>,
+    ) -> Result<Arc<Entry>, WriteError> {
+        let last = last.map(|mut object| {
+            target.to_stored(&mut object);
+            Draft::of(&object, selectable_fields(&key.collection))
+        });
+        let name = key.name().to_owned();
+        let deferred = deferred(&key.collection);
+        let expect = Expect::Revision(revision);
+        let entry = self.store.write(Write { key, expect, op: Op::Delete(last), deferred }).await?;
+        if is_crd(target) {
+            self.registry.remove(&name);
+        }
+        Ok(entry)
+    }
+
+    /// A namespace must exist and not be going away before something can be put into it.
+    fn check_namespace(&self, target: &Target, namespace: &str, name: &str) -> Result<(), ApiError> {
+        if !target.resource.namespaced {
+            return Ok(());
+        }
+        let key = Key::new(&"namespaces".into(), "", namespace);
+        let found = self.store.get(&key).ok_or_else(|| ApiError::not_found("", "namespaces", namespace))?;
+        if found.meta.deleting {
+            let why = format!(
+                "unable to create new content in namespace {namespace} because it is being terminated"
+            );
+            let mut error = ApiError::forbidden(&target.resource.group, &target.resource.plural, name, &why);
+            if let Some(details) = &mut error.details {
+                details["causes"] = serde_json::json!([{
+                    "reason": "NamespaceTerminating", "field": "metadata.namespace",
+                    "message": format!("namespace {namespace} is being terminated"),
+                }]);
+            }
+            return Err(error);
+        }
+        Ok(())
+    }
+}
+
+fn is_crd(target: &Target) -> bool {
+    target.resource.is("apiextensions.k8s.io", "customresourcedefinitions")
+}

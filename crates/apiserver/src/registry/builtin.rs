@@ -1,0 +1,164 @@
+//! The kinds that exist without a CustomResourceDefinition.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::resource::{Form, Resource, Version};
+use crate::status::qualified;
+
+// In one place until `asb-types` exports its schemas.
+const POD_SPEC: &str = include_str!("../../../types/schemas/pod-spec.json");
+const CLAIM_SPEC: &str = include_str!("../../../types/schemas/volume-claim-spec.json");
+
+/// Collections whose writes are acknowledged before they are on disk: losing the last second of them is harmless.
+const DEFERRED: [&str; 2] = ["leases.coordination.k8s.io", "events"];
+
+pub(crate) fn deferred(collection: &str) -> bool {
+    DEFERRED.contains(&collection)
+}
+
+/// The fields of a collection that field selectors may name, besides name and namespace.
+pub(crate) fn selectable_fields(collection: &str) -> &'static [&'static str] {
+    match collection {
+        "pods" => &[
+            "spec.nodeName",
+            "status.phase",
+            "status.podIP",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+        ],
+        "events" => &[
+            "involvedObject.name",
+            "involvedObject.namespace",
+            "involvedObject.kind",
+            "involvedObject.uid",
+            "reason",
+            "type",
+        ],
+        "secrets" => &["type"],
+        "nodes" => &["spec.unschedulable"],
+        "namespaces" => &["status.phase"],
+        _ => &[],
+    }
+}
+
+struct Row {
+    group: &'static str,
+    plural: &'static str,
+    singular: &'static str,
+    kind: &'static str,
+    short: &'static [&'static str],
+    namespaced: bool,
+    status: bool,
+}
+
+const fn row(group: &'static str, plural: &'static str, singular: &'static str, kind: &'static str) -> Row {
+    Row { group, plural, singular, kind, short: &[], namespaced: true, status: false }
+}
+
+impl Row {
+    const fn short(self, short: &'static [&'static str]) -> Self {
+        Self { short, ..self }
+    }
+
+    const fn cluster(self) -> Self {
+        Self { namespaced: false, ..self }
+    }
+
+    const fn status(self) -> Self {
+        Self { status: true, ..self }
+    }
+}
+
+const CORE: &str = "";
+const ROWS: &[Row] = &[
+    row(CORE, "namespaces", "namespace", "Namespace").short(&["ns"]).cluster().status(),
+    row(CORE, "pods", "pod", "Pod").short(&["po"]).status(),
+    row(CORE, "services", "service", "Service").short(&["svc"]).status(),
+    row(CORE, "persistentvolumeclaims", "persistentvolumeclaim", "PersistentVolumeClaim")
+        .short(&["pvc"])
+        .status(),
+    row(CORE, "persistentvolumes", "persistentvolume", "PersistentVolume").short(&["pv"]).cluster().status(),
+    row(CORE, "events", "event", "Event").short(&["ev"]),
+    row(CORE, "nodes", "node", "Node").short(&["no"]).cluster().status(),
+    row(CORE, "configmaps", "configmap", "ConfigMap").short(&["cm"]),
+    row(CORE, "secrets", "secret", "Secret"),
+    row(CORE, "serviceaccounts", "serviceaccount", "ServiceAccount").short(&["sa"]),
+    row(CORE, "endpoints", "endpoints", "Endpoints").short(&["ep"]),
+    row("coordination.k8s.io", "leases", "lease", "Lease"),
+    row("events.k8s.io", "events", "event", "Event").short(&["ev"]),
+    row("storage.k8s.io", "storageclasses", "storageclass", "StorageClass").short(&["sc"]).cluster(),
+    row("node.k8s.io", "runtimeclasses", "runtimeclass", "RuntimeClass").cluster(),
+    row("networking.k8s.io", "networkpolicies", "networkpolicy", "NetworkPolicy").short(&["netpol"]),
+    row("discovery.k8s.io", "endpointslices", "endpointslice", "EndpointSlice"),
+    row(
+        "authorization.k8s.io",
+        "selfsubjectaccessreviews",
+        "selfsubjectaccessreview",
+        "SelfSubjectAccessReview",
+    )
+    .cluster(),
+    row(
+        "apiextensions.k8s.io",
+        "customresourcedefinitions",
+        "customresourcedefinition",
+        "CustomResourceDefinition",
+    )
+    .short(&["crd", "crds"])
+    .cluster()
+    .status(),
+];
+
+pub(super) fn resources() -> Vec<Arc<Resource>> {
+    ROWS.iter().map(|row| Arc::new(resource(row))).collect()
+}
+
+fn resource(row: &Row) -> Resource {
+    let form = match row.group {
+        "events.k8s.io" => Form::NewEvents,
+        "authorization.k8s.io" => Form::Review,
+        _ => Form::AsStored,
+    };
+    let stored_group = if form == Form::NewEvents { CORE } else { row.group };
+    let mut version = Version::new("v1", schema(row));
+    version.status = row.status;
+    Resource {
+        group: row.group.into(),
+        plural: row.plural.into(),
+        singular: row.singular.into(),
+        kind: row.kind.into(),
+        list_kind: format!("{}List", row.kind).into(),
+        short_names: row.short.iter().map(|name| (*name).into()).collect(),
+        categories: if matches!(row.plural, "pods" | "services") { vec!["all".into()] } else { Vec::new() },
+        namespaced: row.namespaced,
+        collection: qualified(row.plural, stored_group).into(),
+        versions: vec![version],
+        storage: 0,
+        custom: false,
+        form,
+    }
+}
+
+/// What is known about a built-in kind's fields. Kinds without a schema accept everything.
+fn schema(row: &Row) -> Option<Arc<str>> {
+    let parse =
+        |text: &str| serde_json::from_str::<Value>(text).expect("the schemas in the repository are JSON");
+    let free = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    let text_map = json!({ "type": "object", "additionalProperties": { "type": "string" } });
+    let bytes_map =
+        json!({ "type": "object", "additionalProperties": { "type": "string", "format": "byte" } });
+    let properties = match (row.group, row.plural) {
+        (CORE, "pods") => json!({ "spec": parse(POD_SPEC), "status": free }),
+        (CORE, "persistentvolumeclaims") => json!({ "spec": parse(CLAIM_SPEC), "status": free }),
+        (CORE, "configmaps") => {
+            json!({ "data": text_map, "binaryData": bytes_map, "immutable": { "type": "boolean" } })
+        }
+        (CORE, "secrets") => json!({
+            "data": bytes_map, "stringData": text_map, "type": { "type": "string" }, "immutable": { "type": "boolean" },
+        }),
+        _ => return None,
+    };
+    Some(json!({ "type": "object", "properties": properties }).to_string().into())
+}

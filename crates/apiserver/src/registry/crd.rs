@@ -1,0 +1,179 @@
+//! CustomResourceDefinitions: reading, checking and completing them.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::resource::{Column, Form, Resource, Scale, Version};
+use crate::http::jsonpath::JsonPath;
+use crate::status::{FieldError, qualified};
+
+/// Keeps a CRD alive until its objects are gone.
+pub(crate) const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+const STORAGE_MESSAGE: &str = "must have exactly one version marked as storage version";
+
+/// Fills in what may be left out and writes the status: an accepted CRD is served at once.
+pub(crate) fn complete(crd: &mut Value, now: &str) {
+    let spec = &mut crd["spec"];
+    let kind = spec["names"]["kind"].as_str().unwrap_or_default().to_owned();
+    if spec["names"]["listKind"].is_null() {
+        spec["names"]["listKind"] = format!("{kind}List").into();
+    }
+    if spec["names"]["singular"].is_null() {
+        spec["names"]["singular"] = kind.to_lowercase().into();
+    }
+    if spec["conversion"].is_null() {
+        spec["conversion"] = json!({ "strategy": "None" });
+    }
+    let names = spec["names"].clone();
+    let storage = spec["versions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|version| version["storage"] == true)
+        .map(|version| version["name"].clone());
+    let mut stored: Vec<Value> = crd["status"]["storedVersions"].as_array().cloned().unwrap_or_default();
+    stored.extend(storage.filter(|version| !stored.contains(version)));
+    let since = |kind: &str| {
+        let old = crd["status"]["conditions"].as_array().into_iter().flatten().find(|c| c["type"] == kind);
+        old.map_or_else(|| now.into(), |condition| condition["lastTransitionTime"].clone())
+    };
+    let conditions = json!([
+        { "type": "NamesAccepted", "status": "True", "reason": "NoConflicts", "message": "no conflicts found",
+          "lastTransitionTime": since("NamesAccepted") },
+        { "type": "Established", "status": "True", "reason": "InitialNamesAccepted",
+          "message": "the initial names have been accepted", "lastTransitionTime": since("Established") },
+    ]);
+    crd["status"] = json!({ "acceptedNames": names, "conditions": conditions, "storedVersions": stored });
+}
+
+/// Checks a CRD, its schemas included.
+pub(crate) fn validate(crd: &Value) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let spec = &crd["spec"];
+    for field in ["group", "names.plural", "names.kind", "scope"] {
+        let value = field.split('.').fold(spec, |at, part| &at[part]);
+        if value.as_str().unwrap_or_default().is_empty() {
+            errors.push(FieldError::required(format!("spec.{field}"), ""));
+        }
+    }
+    let scope = &spec["scope"];
+    if scope.is_string() && !matches!(scope.as_str(), Some("Namespaced" | "Cluster")) {
+        errors.push(FieldError::unsupported("spec.scope", scope, &["Cluster".into(), "Namespaced".into()]));
+    }
+    let want = qualified(
+        spec["names"]["plural"].as_str().unwrap_or_default(),
+        spec["group"].as_str().unwrap_or_default(),
+    );
+    if crd["metadata"]["name"] != want.as_str() {
+        errors.push(FieldError::invalid(
+            "metadata.name",
+            &crd["metadata"]["name"],
+            format!("must be spec.names.plural+\".\"+spec.group, which is {want:?}"),
+        ));
+    }
+    let versions = spec["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if versions.iter().filter(|version| version["storage"] == true).count() != 1 {
+        errors.push(FieldError::invalid("spec.versions", &Value::from(versions.len()), STORAGE_MESSAGE));
+    }
+    for (at, version) in versions.iter().enumerate() {
+        let path = format!("spec.versions[{at}]");
+        if version["name"].as_str().unwrap_or_default().is_empty() {
+            errors.push(FieldError::required(format!("{path}.name"), ""));
+        }
+        let schema = &version["schema"]["openAPIV3Schema"];
+        if schema.is_null() {
+            errors
+                .push(FieldError::required(format!("{path}.schema.openAPIV3Schema"), "schemas are required"));
+        } else if let Err(error) = parse_version(version).compile() {
+            errors.push(FieldError::invalid(format!("{path}.schema"), &"object".into(), error));
+        }
+    }
+    errors
+}
+
+/// The resource that a checked CRD describes.
+pub(crate) fn resource(crd: &Value) -> Resource {
+    let spec = &crd["spec"];
+    let names = &spec["names"];
+    let text = |value: &Value| -> Box<str> { value.as_str().unwrap_or_default().into() };
+    let texts =
+        |value: &Value| -> Vec<Box<str>> { value.as_array().into_iter().flatten().map(text).collect() };
+    let versions = spec["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let (plural, group) = (text(&names["plural"]), text(&spec["group"]));
+    Resource {
+        collection: qualified(&plural, &group).into(),
+        group,
+        plural,
+        singular: text(&names["singular"]),
+        kind: text(&names["kind"]),
+        list_kind: text(&names["listKind"]),
+        short_names: texts(&names["shortNames"]),
+        categories: texts(&names["categories"]),
+        namespaced: spec["scope"] == "Namespaced",
+        storage: versions.iter().position(|version| version["storage"] == true).unwrap_or(0),
+        versions: versions.iter().map(parse_version).collect(),
+        custom: true,
+        form: Form::AsStored,
+    }
+}
+
+fn parse_version(version: &Value) -> Version {
+    let schema: Arc<str> = version["schema"]["openAPIV3Schema"].to_string().into();
+    let text = |value: &Value| -> Box<str> { value.as_str().unwrap_or_default().into() };
+    let mut parsed = Version::new(version["name"].as_str().unwrap_or_default(), Some(schema));
+    parsed.served = version["served"] == true;
+    let subresources = &version["subresources"];
+    parsed.status = subresources["status"].is_object();
+    parsed.scale = subresources["scale"].as_object().map(|scale| Scale {
+        spec: text(&scale["specReplicasPath"]),
+        status: text(&scale["statusReplicasPath"]),
+        selector: scale.get("labelSelectorPath").and_then(Value::as_str).map(Into::into),
+    });
+    parsed.columns = version["additionalPrinterColumns"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|column| Column {
+            name: text(&column["name"]),
+            kind: text(&column["type"]),
+            format: text(&column["format"]),
+            description: text(&column["description"]),
+            priority: column["priority"].as_i64().unwrap_or(0),
+            path: JsonPath::parse(column["jsonPath"].as_str().unwrap_or_default()),
+        })
+        .collect();
+    parsed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn crd() -> Value {
+        json!({ "metadata": { "name": "gadgets.example.com" }, "spec": {
+            "group": "example.com", "scope": "Namespaced", "names": { "plural": "gadgets", "kind": "Gadget" },
+            "versions": [{ "name": "v1", "served": true, "storage": true,
+                "schema": { "openAPIV3Schema": { "type": "object" } } }] } })
+    }
+
+    #[test]
+    fn a_minimal_crd_is_completed_and_accepted() {
+        let mut crd = crd();
+        assert!(validate(&crd).is_empty());
+        complete(&mut crd, "2026-01-01T00:00:00Z");
+        assert_eq!(crd["spec"]["names"]["listKind"], "GadgetList");
+        assert_eq!(crd["status"]["storedVersions"], json!(["v1"]));
+        assert_eq!(resource(&crd).qualified(), "gadgets.example.com");
+    }
+
+    #[test]
+    fn a_wrong_crd_is_refused_by_field() {
+        let mut crd = crd();
+        crd["metadata"]["name"] = "gadget".into();
+        crd["spec"]["versions"][0]["storage"] = false.into();
+        crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = json!({ "type": "string", "pattern": "(" });
+        let fields: Vec<String> = validate(&crd).into_iter().map(|e| e.field).collect();
+        assert_eq!(fields, ["metadata.name", "spec.versions", "spec.versions[0].schema"]);
+    }
+}

@@ -1,0 +1,180 @@
+//! A kind that the server serves: its names, versions, schema and the way it is stored.
+
+use std::sync::{Arc, OnceLock};
+
+use serde_json::Value;
+
+use super::events;
+use crate::http::jsonpath::JsonPath;
+use crate::schema::{Rules, Schema, SchemaError};
+use crate::status::qualified;
+use crate::store::Entry;
+
+#[derive(Debug)]
+pub(crate) struct Resource {
+    pub group: Box<str>,
+    pub plural: Box<str>,
+    pub singular: Box<str>,
+    pub kind: Box<str>,
+    pub list_kind: Box<str>,
+    pub short_names: Vec<Box<str>>,
+    pub categories: Vec<Box<str>>,
+    pub namespaced: bool,
+    /// Where the objects are kept; two resources may share one.
+    pub collection: Arc<str>,
+    pub versions: Vec<Version>,
+    /// Position of the version that is stored.
+    pub storage: usize,
+    pub custom: bool,
+    /// Served under other field names than stored.
+    pub form: Form,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    AsStored,
+    /// `events.k8s.io/v1`, kept as core events.
+    NewEvents,
+    /// Answered, never stored.
+    Review,
+}
+
+#[derive(Debug)]
+pub(crate) struct Version {
+    pub name: Box<str>,
+    pub served: bool,
+    pub status: bool,
+    pub scale: Option<Scale>,
+    pub columns: Vec<Column>,
+    /// The OpenAPI schema as JSON text; kinds without one accept everything.
+    pub schema: Option<Arc<str>>,
+    compiled: OnceLock<Compiled>,
+}
+
+pub(crate) struct Compiled {
+    pub schema: Schema,
+    pub rules: Option<Rules>,
+}
+
+/// Where the `scale` subresource finds its numbers.
+#[derive(Debug, Clone)]
+pub(crate) struct Scale {
+    pub spec: Box<str>,
+    pub status: Box<str>,
+    pub selector: Option<Box<str>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Column {
+    pub name: Box<str>,
+    pub kind: Box<str>,
+    pub format: Box<str>,
+    pub description: Box<str>,
+    pub priority: i64,
+    pub path: JsonPath,
+}
+
+/// A resource in one of its versions: what a request is about.
+#[derive(Debug, Clone)]
+pub(crate) struct Target {
+    pub resource: Arc<Resource>,
+    pub version: usize,
+}
+
+impl std::fmt::Debug for Compiled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Compiled")
+    }
+}
+
+impl Version {
+    pub fn new(name: &str, schema: Option<Arc<str>>) -> Self {
+        Self {
+            name: name.into(),
+            served: true,
+            status: false,
+            scale: None,
+            columns: Vec::new(),
+            schema,
+            compiled: OnceLock::new(),
+        }
+    }
+
+    /// Compiled when first needed: most kinds of a short-lived server are never written to.
+    pub fn compiled(&self) -> &Compiled {
+        self.compiled.get_or_init(|| {
+            self.compile().unwrap_or_else(|error| {
+                tracing::error!(error = &error as &dyn std::error::Error, "a stored schema does not compile");
+                Compiled { schema: Schema::open(), rules: None }
+            })
+        })
+    }
+
+    pub fn compile(&self) -> Result<Compiled, SchemaError> {
+        let Some(text) = &self.schema else { return Ok(Compiled { schema: Schema::open(), rules: None }) };
+        let json: Value = serde_json::from_str(text).unwrap_or_default();
+        Ok(Compiled { schema: Schema::compile(&json)?, rules: Rules::compile(&json) })
+    }
+}
+
+impl Resource {
+    /// `sandboxes.agents.x-k8s.io`.
+    pub fn qualified(&self) -> String {
+        qualified(&self.plural, &self.group)
+    }
+
+    pub fn is(&self, group: &str, plural: &str) -> bool {
+        *self.group == *group && *self.plural == *plural
+    }
+}
+
+impl Target {
+    pub fn version(&self) -> &Version {
+        &self.resource.versions[self.version]
+    }
+
+    pub fn api_version(&self) -> String {
+        group_version(&self.resource.group, &self.version().name)
+    }
+
+    /// The bytes of an entry as this version shows them.
+    pub fn render(&self, entry: &Entry) -> bytes::Bytes {
+        if self.shows_as_stored(entry) {
+            return entry.bytes.clone();
+        }
+        self.present(entry).to_string().into()
+    }
+
+    /// The entry as a value of this version.
+    pub fn present(&self, entry: &Entry) -> Value {
+        let mut object = entry.parse();
+        if self.resource.form == Form::NewEvents {
+            events::to_new(&mut object);
+        }
+        object["apiVersion"] = self.api_version().into();
+        object
+    }
+
+    /// Turns a value of this version into what is stored.
+    pub fn to_stored(&self, object: &mut Value) {
+        if self.resource.form == Form::NewEvents {
+            events::to_core(object);
+        } else {
+            let storage = &self.resource.versions[self.resource.storage];
+            object["apiVersion"] = group_version(&self.resource.group, &storage.name).into();
+        }
+    }
+
+    fn shows_as_stored(&self, entry: &Entry) -> bool {
+        let shown = entry
+            .bytes
+            .strip_prefix(b"{\"apiVersion\":\"")
+            .and_then(|rest| rest.strip_prefix(self.api_version().as_bytes()))
+            .is_some_and(|rest| rest.starts_with(b"\""));
+        shown && self.resource.form == Form::AsStored
+    }
+}
+
+pub(crate) fn group_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
+}

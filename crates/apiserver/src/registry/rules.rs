@@ -1,0 +1,193 @@
+//! What particular built-in kinds need beyond a schema: defaults, initial status and extra checks.
+
+use base64::Engine as _;
+use serde_json::{Value, json};
+
+use super::{Resource, pod};
+use crate::status::FieldError;
+
+/// Sets the defaults of a built-in kind.
+pub(crate) fn set_defaults(resource: &Resource, object: &mut Value) {
+    if resource.custom {
+        return;
+    }
+    match (&*resource.group, &*resource.plural) {
+        ("", "pods") => pod::set_defaults(object),
+        ("", "services") => default_service(object),
+        ("", "secrets") => fold_string_data(object),
+        ("", "persistentvolumeclaims") => {
+            if let Some(spec) = object["spec"].as_object_mut() {
+                spec.entry("volumeMode").or_insert(json!("Filesystem"));
+            }
+        }
+        ("", "namespaces") => {
+            let name = object["metadata"]["name"].clone();
+            object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name;
+            if object["spec"]["finalizers"].is_null() {
+                object["spec"]["finalizers"] = json!(["kubernetes"]);
+            }
+        }
+        ("storage.k8s.io", "storageclasses") => {
+            default(object, "reclaimPolicy", json!("Delete"));
+            default(object, "volumeBindingMode", json!("Immediate"));
+        }
+        ("networking.k8s.io", "networkpolicies") => {
+            if object["spec"]["policyTypes"].is_null() {
+                let egress = !object["spec"]["egress"].is_null();
+                object["spec"]["policyTypes"] =
+                    if egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) };
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The status of a new object: nobody's word counts but the controllers'.
+pub(crate) fn initial_status(resource: &Resource, object: &mut Value) {
+    if resource.custom {
+        if let Some(map) = object.as_object_mut() {
+            map.remove("status");
+        }
+        return;
+    }
+    match &*resource.plural {
+        "pods" => pod::reset_status(object),
+        "persistentvolumeclaims" => object["status"] = json!({ "phase": "Pending" }),
+        "namespaces" => object["status"] = json!({ "phase": "Active" }),
+        "services" => object["status"] = json!({ "loadBalancer": {} }),
+        "persistentvolumes" if object["status"].is_null() => {
+            object["status"] = json!({ "phase": "Available" })
+        }
+        // A node registers itself together with its status.
+        _ => {}
+    }
+}
+
+/// Whether the server counts spec changes of this kind in `metadata.generation`.
+pub(crate) fn has_generation(resource: &Resource) -> bool {
+    resource.custom || matches!(&*resource.plural, "pods" | "networkpolicies" | "customresourcedefinitions")
+}
+
+pub(crate) fn validate(
+    resource: &Resource,
+    object: &Value,
+    old: Option<&Value>,
+    errors: &mut Vec<FieldError>,
+) {
+    if resource.custom {
+        return;
+    }
+    match (&*resource.group, &*resource.plural) {
+        ("", "pods") => {
+            pod::validate(object, errors);
+            if let Some(old) = old {
+                pod::validate_update(object, old, errors);
+            }
+        }
+        ("", "services") => validate_service(object, errors),
+        ("", "configmaps" | "secrets") => validate_data(object, old, errors),
+        ("", "persistentvolumeclaims") => validate_claim(object, old, errors),
+        ("apiextensions.k8s.io", _) => errors.extend(super::crd::validate(object)),
+        ("storage.k8s.io", _) if object["provisioner"].as_str().unwrap_or_default().is_empty() => {
+            errors.push(FieldError::required("provisioner", ""));
+        }
+        ("node.k8s.io", _) if object["handler"].as_str().unwrap_or_default().is_empty() => {
+            errors.push(FieldError::required("handler", ""));
+        }
+        _ => {}
+    }
+}
+
+fn default(object: &mut Value, field: &str, value: Value) {
+    if object[field].is_null() {
+        object[field] = value;
+    }
+}
+
+fn default_service(service: &mut Value) {
+    let Some(spec) = service["spec"].as_object_mut() else { return };
+    spec.entry("type").or_insert(json!("ClusterIP"));
+    spec.entry("sessionAffinity").or_insert(json!("None"));
+    for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+        default(port, "protocol", json!("TCP"));
+        let target = port["port"].clone();
+        default(port, "targetPort", target);
+    }
+}
+
+fn validate_service(service: &Value, errors: &mut Vec<FieldError>) {
+    let spec = &service["spec"];
+    let ports = spec["ports"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let portless = spec["clusterIP"] == "None" || spec["type"] == "ExternalName";
+    if ports.is_empty() && !portless {
+        errors.push(FieldError::required("spec.ports", ""));
+    }
+    for (at, port) in ports.iter().enumerate() {
+        if !port["port"].as_i64().is_some_and(|port| (1..=65535).contains(&port)) {
+            let path = format!("spec.ports[{at}].port");
+            errors.push(FieldError::invalid(path, &port["port"], "must be between 1 and 65535, inclusive"));
+        }
+    }
+}
+
+/// `stringData` is a write-only way of giving `data`.
+fn fold_string_data(secret: &mut Value) {
+    let Some(map) = secret.as_object_mut() else { return };
+    map.entry("type").or_insert(json!("Opaque"));
+    let Some(Value::Object(plain)) = map.remove("stringData") else { return };
+    for (key, value) in plain {
+        let encoded = base64::engine::general_purpose::STANDARD.encode(value.as_str().unwrap_or_default());
+        secret["data"][&key] = encoded.into();
+    }
+}
+
+fn validate_data(object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    let valid = |key: &str| {
+        let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+        !key.is_empty()
+            && key.len() <= 253
+            && key.bytes().all(allowed)
+            && key != "."
+            && !key.starts_with("..")
+    };
+    for field in ["data", "binaryData"] {
+        for key in
+            object[field].as_object().into_iter().flatten().map(|(key, _)| key).filter(|key| !valid(key))
+        {
+            let detail = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'";
+            errors.push(FieldError::invalid(format!("{field}[{key}]"), &key.as_str().into(), detail));
+        }
+    }
+    let Some(old) = old.filter(|old| old["immutable"] == true) else { return };
+    for field in ["data", "binaryData", "immutable"] {
+        if old[field] != object[field] {
+            errors.push(FieldError::forbidden(field, "field is immutable when `immutable` is set"));
+        }
+    }
+}
+
+fn validate_claim(claim: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    let spec = &claim["spec"];
+    if spec["accessModes"].as_array().is_none_or(Vec::is_empty) {
+        errors.push(FieldError::required("spec.accessModes", "at least 1 access mode is required"));
+    }
+    if spec["resources"]["requests"]["storage"].is_null() {
+        errors.push(FieldError::required("spec.resources[storage]", ""));
+    }
+    let Some(old) = old else { return };
+    let mut munged = spec.clone();
+    munged["resources"] = old["spec"]["resources"].clone();
+    for field in ["volumeName", "storageClassName", "volumeAttributesClassName"] {
+        if old["spec"][field].is_null()
+            && let Some(map) = munged.as_object_mut()
+        {
+            map.remove(field);
+        }
+    }
+    if munged != old["spec"] {
+        errors.push(FieldError::forbidden(
+            "spec",
+            "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims",
+        ));
+    }
+}

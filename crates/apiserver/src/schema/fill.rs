@@ -1,0 +1,110 @@
+//! Pruning and defaulting, in one walk.
+
+use serde_json::{Map, Value};
+
+use super::{Additional, MAX_DEPTH, Schema};
+
+/// Fields of every object that no schema lists.
+const ENVELOPE: [&str; 3] = ["apiVersion", "kind", "metadata"];
+
+impl Schema {
+    /// Removes what the schema does not know and adds what it defaults. Returns the paths that were removed.
+    pub fn fill(&self, object: &mut Value) -> Vec<String> {
+        let mut unknown = Vec::new();
+        self.walk(object, "", true, &mut unknown, 0);
+        unknown
+    }
+
+    fn walk(&self, value: &mut Value, path: &str, root: bool, unknown: &mut Vec<String>, depth: usize) {
+        if depth > MAX_DEPTH {
+            return;
+        }
+        match value {
+            Value::Object(map) => {
+                self.prune(map, path, root, unknown);
+                self.set_defaults(map);
+                for (name, child) in map.iter_mut() {
+                    if let Some(schema) = self.property(name) {
+                        schema.walk(child, &join(path, name), false, unknown, depth + 1);
+                    }
+                }
+            }
+            Value::Array(items) => {
+                if let Some(schema) = &self.items {
+                    for (at, item) in items.iter_mut().enumerate() {
+                        schema.walk(item, &format!("{path}[{at}]"), false, unknown, depth + 1);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn prune(&self, map: &mut Map<String, Value>, path: &str, root: bool, unknown: &mut Vec<String>) {
+        if self.preserve_unknown || !matches!(self.additional, Additional::None) {
+            return;
+        }
+        let extra: Vec<String> = map
+            .keys()
+            .filter(|name| !self.properties.contains_key(name.as_str()))
+            .filter(|name| !((root || self.embedded) && ENVELOPE.contains(&name.as_str())))
+            .cloned()
+            .collect();
+        for name in extra {
+            map.remove(&name);
+            unknown.push(join(path, &name));
+        }
+    }
+
+    fn set_defaults(&self, map: &mut Map<String, Value>) {
+        for (name, schema) in &self.properties {
+            let Some(default) = &schema.default else { continue };
+            match map.get(name.as_ref()) {
+                None => {}
+                Some(Value::Null) if !schema.nullable => {}
+                Some(_) => continue,
+            }
+            map.insert(name.to_string(), default.clone());
+        }
+    }
+}
+
+pub(super) fn join(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn schema(value: Value) -> Schema {
+        Schema::compile(&value).expect("a valid schema")
+    }
+
+    #[test]
+    fn unknown_fields_go_and_defaults_come() {
+        let schema = schema(
+            json!({ "type": "object", "properties": { "spec": { "type": "object", "properties": {
+                "mode": { "type": "string", "default": "Running" },
+                "free": { "type": "object", "x-kubernetes-preserve-unknown-fields": true },
+                "list": { "type": "array", "items": { "type": "object", "properties": { "n": { "type": "integer", "default": 1 } } } },
+            }}}}),
+        );
+        let mut object = json!({ "kind": "X", "metadata": {}, "spec": {
+            "color": "red", "free": { "any": 1 }, "list": [{ "m": 2 }], "mode": null } });
+        let unknown = schema.fill(&mut object);
+        assert_eq!(unknown, ["spec.color", "spec.list[0].m"]);
+        assert_eq!(object["spec"], json!({ "mode": "Running", "free": { "any": 1 }, "list": [{ "n": 1 }] }));
+    }
+
+    #[test]
+    fn an_embedded_resource_keeps_its_envelope() {
+        let schema = schema(json!({ "type": "object", "properties": { "inner": {
+            "type": "object", "x-kubernetes-embedded-resource": true, "properties": { "spec": { "type": "string" } } } } }));
+        let mut object =
+            json!({ "inner": { "kind": "K", "apiVersion": "v1", "metadata": {}, "spec": "s", "x": 1 } });
+        assert_eq!(schema.fill(&mut object), ["inner.x"]);
+        assert_eq!(object["inner"]["kind"], "K");
+    }
+}
