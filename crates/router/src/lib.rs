@@ -1,47 +1,64 @@
 //! Carries HTTP from one address to the sandbox that the request names.
+//!
+//! ```text
+//! connection ─► headers ─► (sandbox, port) ─► token ─► directory ─┬ Ready      ─► dial ─► bytes both ways
+//!               request                                           ├ Suspended  ─► 503 and how to resume
+//!                                                                 ├ not Ready  ─► 503 and when to come again
+//!                                                                 └ unknown    ─► 404
+//! ```
+//!
+//! The directory is kept by watches. A request never waits for the Kubernetes API, and while the API is gone the router
+//! goes on serving from what it knew last.
 
-use std::io;
-use std::net::SocketAddr;
-use std::sync::Arc;
+#![cfg_attr(test, allow(clippy::unwrap_used))]
 
-use futures::future::BoxFuture;
+mod authorize;
+mod dial;
+mod directory;
+mod error;
+mod headers;
+mod proxy;
+mod request;
+mod serve;
+mod upstream;
 
-/// A byte stream to a port inside a sandbox.
-pub trait Stream: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin {}
+use std::time::Duration;
 
-impl<T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + Unpin> Stream for T {}
-
-/// The Pod behind a Ready sandbox.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
-    pub namespace: String,
-    pub name: String,
-    pub pod_uid: String,
-    pub address: std::net::IpAddr,
-}
-
-/// How bytes get into a sandbox: over TCP on a cluster, through the node on one machine.
-pub trait Dial: Send + Sync + 'static {
-    fn dial<'a>(&'a self, target: &'a Target, port: u16) -> BoxFuture<'a, io::Result<Box<dyn Stream>>>;
-}
+pub use dial::{Dial, Stream, Target, TcpDial};
+pub use serve::{Serving, serve};
 
 /// What a router is started with.
+#[derive(Default)]
 pub struct Config {
     /// Callers must send `Authorization: Bearer <token>`. `None` lets everybody in.
     pub token: Option<String>,
+    pub limits: Limits,
 }
 
-/// A listening router; dropping it stops listening.
-pub struct Serving {
-    pub address: SocketAddr,
+/// What callers can use up.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Open connections of callers, tunnels included. More wait in the kernel's queue.
+    pub connections: usize,
+    /// All headers of one request together.
+    pub header_bytes: usize,
+    /// To send the headers; also how long an idle connection is kept.
+    pub header_read_timeout: Duration,
+    /// From the request to the sandbox's response headers. `X-Sandbox-Timeout` may shorten it. Longer than the
+    /// runtime's own limit for one command, because it answers only when the command has ended.
+    pub response_timeout: Duration,
+    /// How long [`serve`] waits for the first complete directory.
+    pub sync_timeout: Duration,
 }
 
-/// Serves on `address` (port 0 = any free one). Returns when the directory of sandboxes is complete.
-pub async fn serve(
-    _address: SocketAddr,
-    _client: kube::Client,
-    _dial: Arc<dyn Dial>,
-    _config: Config,
-) -> io::Result<Serving> {
-    Err(io::ErrorKind::Unsupported.into())
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 4096,
+            header_bytes: 64 * 1024,
+            header_read_timeout: Duration::from_secs(10),
+            response_timeout: Duration::from_secs(3600),
+            sync_timeout: Duration::from_secs(60),
+        }
+    }
 }

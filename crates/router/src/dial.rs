@@ -1,0 +1,45 @@
+//! The last hop: a byte stream to a port inside a sandbox.
+
+use std::io;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A byte stream to a port inside a sandbox.
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// The Pod behind a Ready sandbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    pub namespace: String,
+    pub name: String,
+    pub pod_uid: String,
+    pub address: IpAddr,
+}
+
+/// How bytes get into a sandbox: over TCP on a cluster, through the node on one machine.
+pub trait Dial: Send + Sync + 'static {
+    fn dial<'a>(&'a self, target: &'a Target, port: u16) -> BoxFuture<'a, io::Result<Box<dyn Stream>>>;
+}
+
+/// Connects to the Pod's address, as on any cluster network.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TcpDial;
+
+impl Dial for TcpDial {
+    fn dial<'a>(&'a self, target: &'a Target, port: u16) -> BoxFuture<'a, io::Result<Box<dyn Stream>>> {
+        Box::pin(async move {
+            let stream =
+                tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect((target.address, port))).await??;
+            stream.set_nodelay(true)?;
+            Ok(Box::new(stream) as Box<dyn Stream>)
+        })
+    }
+}

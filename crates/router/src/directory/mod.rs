@@ -1,0 +1,153 @@
+//! Where every sandbox is, from watches of Pods and Sandboxes.
+//!
+//! ```text
+//! [ Pod ] ─► pods: Sandbox UID ─► target ◄─ namespace/name        who can be reached
+//! [ Sandbox ] ─► sandboxes: namespace/name ─► mode, readiness     why somebody cannot
+//! ```
+//!
+//! Both tables are plain values; `watch` is the only part that does I/O.
+
+mod objects;
+mod pods;
+mod sandboxes;
+mod watch;
+
+use std::net::IpAddr;
+use std::sync::{PoisonError, RwLock};
+
+use pods::Pods;
+use sandboxes::{Sandboxes, State};
+
+use crate::dial::Target;
+use crate::error::Error;
+use crate::request::Address;
+
+pub use watch::{Watching, watch};
+
+/// The group of the kinds, whatever version an object was written with.
+const GROUP: &str = "agents.x-k8s.io";
+/// On every Pod of a Sandbox.
+const NAME_HASH_LABEL: &str = "agents.x-k8s.io/sandbox-name-hash";
+/// On members of a pool that nobody has claimed yet.
+const WARM_POOL_LABEL: &str = "agents.x-k8s.io/warm-pool-sandbox";
+
+/// The namespace and name of an object.
+type Key = (String, String);
+
+#[derive(Default)]
+pub struct Directory {
+    pods: RwLock<Pods>,
+    sandboxes: RwLock<Sandboxes>,
+}
+
+/// What the directory knows about an address.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Found {
+    Ready(Target),
+    Suspended,
+    NotReady { reason: String },
+    Unknown,
+}
+
+// === impl Directory ===
+
+impl Directory {
+    pub fn lookup(&self, address: &Address) -> Found {
+        let pods = self.pods.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(target) = pods.find(&address.namespace, &address.name, address.uid.as_deref()) {
+            return Found::Ready(target.clone());
+        }
+        drop(pods);
+        let sandboxes = self.sandboxes.read().unwrap_or_else(PoisonError::into_inner);
+        match sandboxes.find(&address.namespace, &address.name) {
+            None => Found::Unknown,
+            Some(State::Suspended) => Found::Suspended,
+            Some(State::Running { reason }) => Found::NotReady { reason: reason.clone() },
+        }
+    }
+}
+
+// === impl Found ===
+
+impl Found {
+    /// Where the sandbox is, if it can be reached.
+    pub fn known_address(&self) -> Option<IpAddr> {
+        match self {
+            Self::Ready(target) => Some(target.address),
+            _ => None,
+        }
+    }
+
+    /// The target, or why `address` cannot be served.
+    pub fn target(self, address: &Address) -> Result<Target, Error> {
+        let sandbox = || format!("{}/{}", address.namespace, address.name);
+        match self {
+            // A caller may not choose addresses: one that could would reach everything the router's network reaches. So
+            // the header is only compared. A wrong one is refused rather than ignored, because the caller means a Pod
+            // that this sandbox no longer has.
+            Self::Ready(target) if address.pod_address.is_some_and(|given| given != target.address) => {
+                Err(Error::PodAddressForeign { sandbox: sandbox() })
+            }
+            Self::Ready(target) => Ok(target),
+            Self::Suspended => {
+                Err(Error::Suspended { namespace: address.namespace.clone(), name: address.name.clone() })
+            }
+            Self::NotReady { reason } => Err(Error::NotReady { sandbox: sandbox(), reason }),
+            Self::Unknown => Err(Error::Unknown { sandbox: sandbox() }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::watch::Table;
+    use super::*;
+
+    fn address(name: &str) -> Address {
+        Address {
+            namespace: "ns".to_owned(),
+            name: name.to_owned(),
+            port: 8888,
+            uid: None,
+            pod_address: None,
+            timeout: None,
+        }
+    }
+
+    #[test]
+    fn each_state_of_a_sandbox_has_its_answer() {
+        let directory = Directory::default();
+        let pod = objects::test_pod("web", "uid-web", json!({}));
+        directory.pods.write().unwrap().apply(pod);
+        for (name, spec, condition) in [
+            ("asleep", json!({"operatingMode": "Suspended"}), json!({"type": "Ready", "status": "False"})),
+            ("early", json!({}), json!({"type": "Ready", "status": "False", "message": "Pod is Pending"})),
+        ] {
+            let sandbox = json!({
+                "metadata": {"namespace": "ns", "name": name}, "spec": spec, "status": {"conditions": [condition]},
+            });
+            directory.sandboxes.write().unwrap().apply(serde_json::from_value(sandbox).unwrap());
+        }
+        assert_eq!(directory.lookup(&address("web")).known_address(), Some([10, 0, 0, 5].into()));
+        assert_eq!(directory.lookup(&address("asleep")), Found::Suspended);
+        assert_eq!(
+            directory.lookup(&address("early")),
+            Found::NotReady { reason: "Pod is Pending".to_owned() }
+        );
+        assert_eq!(directory.lookup(&address("nobody")), Found::Unknown);
+    }
+
+    #[test]
+    fn a_pod_address_must_be_the_sandboxs_own() {
+        let directory = Directory::default();
+        directory.pods.write().unwrap().apply(objects::test_pod("web", "uid-web", json!({})));
+        let mut address = address("web");
+        address.pod_address = Some([10, 0, 0, 5].into());
+        assert!(directory.lookup(&address).target(&address).is_ok());
+        address.pod_address = Some([10, 0, 0, 6].into());
+        let refused = directory.lookup(&address).target(&address);
+        assert_eq!(refused, Err(Error::PodAddressForeign { sandbox: "ns/web".to_owned() }));
+    }
+}

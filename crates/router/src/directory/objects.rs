@@ -1,0 +1,146 @@
+//! The few fields of Pods and Sandboxes that the router reads; the rest is never kept, nor even parsed.
+
+use std::borrow::Cow;
+
+use kube::core::{NamespaceResourceScope, ObjectMeta};
+use serde::Deserialize;
+
+use super::{GROUP, Key, WARM_POOL_LABEL};
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct Pod {
+    pub metadata: ObjectMeta,
+    #[serde(default)]
+    pub status: PodStatus,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodStatus {
+    #[serde(rename = "podIP")]
+    pub pod_ip: Option<String>,
+    #[serde(default)]
+    pub conditions: Vec<Condition>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct Sandbox {
+    pub metadata: ObjectMeta,
+    #[serde(default)]
+    pub spec: SandboxSpec,
+    #[serde(default)]
+    pub status: SandboxStatus,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SandboxSpec {
+    pub operating_mode: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+pub struct SandboxStatus {
+    #[serde(default)]
+    pub conditions: Vec<Condition>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub struct Condition {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub status: String,
+    #[serde(default)]
+    pub message: String,
+}
+
+/// The condition that decides whether somebody can be reached.
+pub fn ready(conditions: &[Condition]) -> Option<&Condition> {
+    conditions.iter().find(|condition| condition.kind == "Ready")
+}
+
+pub fn key(metadata: &ObjectMeta) -> Key {
+    (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
+}
+
+/// Waits in a pool for somebody to claim it.
+pub fn is_pool_member(metadata: &ObjectMeta) -> bool {
+    metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(WARM_POOL_LABEL))
+}
+
+impl kube::Resource for Pod {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        "Pod".into()
+    }
+    fn group((): &()) -> Cow<'_, str> {
+        "".into()
+    }
+    fn version((): &()) -> Cow<'_, str> {
+        "v1".into()
+    }
+    fn plural((): &()) -> Cow<'_, str> {
+        "pods".into()
+    }
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+impl kube::Resource for Sandbox {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        "Sandbox".into()
+    }
+    fn group((): &()) -> Cow<'_, str> {
+        GROUP.into()
+    }
+    fn version((): &()) -> Cow<'_, str> {
+        "v1beta1".into()
+    }
+    fn plural((): &()) -> Cow<'_, str> {
+        "sandboxes".into()
+    }
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+/// A Ready Pod of the Sandbox `name` with that UID, at 10.0.0.5; `patch` is merged into it.
+#[cfg(test)]
+pub fn test_pod(name: &str, sandbox_uid: &str, patch: serde_json::Value) -> Pod {
+    let mut pod = serde_json::json!({
+        "metadata": {
+            "namespace": "ns", "name": name, "uid": format!("pod-of-{sandbox_uid}"),
+            "labels": {super::NAME_HASH_LABEL: "1a2b"},
+            "ownerReferences": [{
+                "apiVersion": "agents.x-k8s.io/v1beta1", "kind": "Sandbox",
+                "name": name, "uid": sandbox_uid, "controller": true,
+            }],
+        },
+        "status": {"podIP": "10.0.0.5", "conditions": [{"type": "Ready", "status": "True"}]},
+    });
+    merge(&mut pod, patch);
+    serde_json::from_value(pod).unwrap()
+}
+
+#[cfg(test)]
+fn merge(into: &mut serde_json::Value, patch: serde_json::Value) {
+    match (into, patch) {
+        (serde_json::Value::Object(into), serde_json::Value::Object(patch)) => {
+            for (name, value) in patch {
+                merge(into.entry(name).or_insert(serde_json::Value::Null), value);
+            }
+        }
+        (into, patch) => *into = patch,
+    }
+}

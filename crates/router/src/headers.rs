@@ -1,0 +1,185 @@
+//! Which headers travel on, in both directions.
+
+use std::net::IpAddr;
+
+use http::header::{
+    AUTHORIZATION, CONNECTION, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN,
+    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
+
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
+/// The protocol a request wants to switch to.
+pub fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
+    let asks = headers
+        .get_all(CONNECTION)
+        .iter()
+        .any(|value| tokens(value).any(|token| token.eq_ignore_ascii_case("upgrade")));
+    headers.get(UPGRADE).filter(|protocol| asks && !protocol.is_empty()).cloned()
+}
+
+/// Makes a caller's headers fit for the sandbox at `host`.
+///
+/// Sandboxes run code that nobody vouches for: the caller's credentials end here, and what it says about where it comes
+/// from is replaced by what we see.
+pub fn prepare_request(
+    headers: &mut HeaderMap,
+    peer: IpAddr,
+    host: HeaderValue,
+    upgrade: Option<&HeaderValue>,
+) {
+    let trailers = headers
+        .get_all(TE)
+        .iter()
+        .any(|value| tokens(value).any(|token| token.eq_ignore_ascii_case("trailers")));
+    remove_hop_by_hop(headers);
+    // `Expect` is answered by our own server when the sandbox takes the body.
+    for name in [AUTHORIZATION, EXPECT, FORWARDED, FORWARDED_FOR, FORWARDED_HOST, FORWARDED_PROTO] {
+        headers.remove(name);
+    }
+    if trailers {
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+    }
+    if let Some(protocol) = upgrade {
+        headers.remove(ORIGIN);
+        headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(UPGRADE, protocol.clone());
+    }
+    if let Some(asked) = headers.insert(HOST, host) {
+        headers.insert(FORWARDED_HOST, asked);
+    }
+    headers.insert(FORWARDED_PROTO, HeaderValue::from_static("http"));
+    if let Ok(peer) = peer.to_canonical().to_string().parse() {
+        headers.insert(FORWARDED_FOR, peer);
+    }
+}
+
+/// Makes a sandbox's headers fit for the caller.
+pub fn prepare_response(headers: &mut HeaderMap, upgrade: bool) {
+    let protocol = headers.get(UPGRADE).cloned();
+    remove_hop_by_hop(headers);
+    if let Some(protocol) = protocol.filter(|_| upgrade) {
+        headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(UPGRADE, protocol);
+    }
+}
+
+/// Headers that are about one connection, and those that `Connection` names.
+fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .flat_map(|value| tokens(value).filter_map(|token| token.parse().ok()).collect::<Vec<_>>())
+        .collect();
+    let fixed =
+        [CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
+    for name in named.into_iter().chain(fixed) {
+        headers.remove(name);
+    }
+    headers.remove("keep-alive");
+    headers.remove("proxy-connection");
+}
+
+fn tokens(value: &HeaderValue) -> impl Iterator<Item = &str> {
+    value.to_str().unwrap_or_default().split(',').map(str::trim).filter(|token| !token.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        pairs
+            .iter()
+            .map(|&(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
+            .collect()
+    }
+
+    fn prepared(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = headers(pairs);
+        let upgrade = upgrade(&headers);
+        let host = HeaderValue::from_static("10.0.0.5:8888");
+        prepare_request(&mut headers, "192.0.2.7".parse().unwrap(), host, upgrade.as_ref());
+        headers
+    }
+
+    #[test]
+    fn credentials_and_connection_headers_stay_behind() {
+        let seen = prepared(&[
+            ("authorization", "Bearer secret"),
+            ("connection", "keep-alive, X-Private"),
+            ("keep-alive", "5"),
+            ("x-private", "1"),
+            ("proxy-authorization", "x"),
+            ("proxy-connection", "x"),
+            ("te", "gzip, trailers"),
+            ("trailer", "x"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "h2c"),
+            ("cookie", "a=b"),
+            ("origin", "http://page"),
+            ("x-request-id", "7"),
+            ("x-sandbox-id", "box"),
+        ]);
+        let wanted = headers(&[
+            ("te", "trailers"),
+            ("cookie", "a=b"),
+            ("origin", "http://page"),
+            ("x-request-id", "7"),
+            ("x-sandbox-id", "box"),
+            ("host", "10.0.0.5:8888"),
+            ("x-forwarded-proto", "http"),
+            ("x-forwarded-for", "192.0.2.7"),
+        ]);
+        assert_eq!(seen, wanted);
+    }
+
+    #[test]
+    fn where_a_request_comes_from_is_what_we_see_not_what_it_says() {
+        let seen = prepared(&[
+            ("host", "router:8080"),
+            ("forwarded", "for=1.2.3.4"),
+            ("x-forwarded-for", "1.2.3.4"),
+            ("x-forwarded-host", "evil"),
+            ("x-forwarded-proto", "https"),
+        ]);
+        assert!(!seen.contains_key(FORWARDED));
+        assert_eq!(seen[&FORWARDED_FOR], "192.0.2.7");
+        assert_eq!(seen[&FORWARDED_HOST], "router:8080");
+        assert_eq!(seen[&FORWARDED_PROTO], "http");
+    }
+
+    #[test]
+    fn an_upgrade_keeps_its_protocol_and_loses_its_origin() {
+        let seen = prepared(&[
+            ("connection", "keep-alive, upgrade"),
+            ("upgrade", "websocket"),
+            ("origin", "http://page"),
+        ]);
+        assert_eq!(
+            (&seen[CONNECTION], &seen[UPGRADE]),
+            (&"Upgrade".parse().unwrap(), &"websocket".parse().unwrap())
+        );
+        assert!(!seen.contains_key(ORIGIN));
+    }
+
+    #[test]
+    fn an_upgrade_needs_both_headers() {
+        assert_eq!(upgrade(&headers(&[("upgrade", "websocket")])), None);
+        assert_eq!(upgrade(&headers(&[("connection", "upgrade")])), None);
+    }
+
+    #[test]
+    fn a_response_keeps_everything_that_is_not_about_the_connection() {
+        let mut response = headers(&[
+            ("connection", "close"),
+            ("set-cookie", "a=1"),
+            ("set-cookie", "b=2"),
+            ("upgrade", "x"),
+        ]);
+        prepare_response(&mut response, false);
+        assert_eq!(response, headers(&[("set-cookie", "a=1"), ("set-cookie", "b=2")]));
+    }
+}

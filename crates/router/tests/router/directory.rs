@@ -1,0 +1,101 @@
+//! Whom a caller can reach, and what it is told otherwise.
+
+use asb_router::Limits;
+use serde_json::json;
+
+use crate::api::{pod, sandbox};
+use crate::world::World;
+
+async fn ask(world: &World, headers: &str) -> (u16, String) {
+    let answer = world.send(&format!("GET / HTTP/1.1\r\nHost: r\r\n{headers}"), b"").await;
+    let detail = if answer.status == 418 { String::new() } else { answer.detail() };
+    (answer.status, detail)
+}
+
+#[tokio::test]
+async fn a_request_that_names_nothing_right_is_400() {
+    let world = World::new().await;
+    for (headers, detail) in [
+        ("", "X-Sandbox-ID header is required."),
+        ("X-Sandbox-ID: Bad\r\n", "Invalid sandbox ID format."),
+        ("X-Sandbox-ID: web\r\nX-Sandbox-Namespace: bad!\r\n", "Invalid namespace format."),
+        ("X-Sandbox-ID: web\r\nX-Sandbox-Port: 0\r\n", "Invalid port format."),
+        ("X-Sandbox-ID: web\r\nX-Sandbox-Pod-IP: 169.254.169.254\r\n", "Invalid target IP address."),
+    ] {
+        assert_eq!(ask(&world, headers).await, (400, detail.to_owned()));
+    }
+}
+
+#[tokio::test]
+async fn a_caller_may_confirm_an_address_but_not_choose_one() {
+    let world = World::new().await;
+    assert_eq!(ask(&world, "X-Sandbox-ID: web\r\nX-Sandbox-Pod-IP: 10.0.0.5\r\n").await.0, 418);
+    let (status, detail) = ask(&world, "X-Sandbox-ID: web\r\nX-Sandbox-Pod-IP: 10.0.0.6\r\n").await;
+    assert_eq!(status, 403);
+    assert!(detail.contains("X-Sandbox-Pod-IP"), "{detail}");
+    assert_eq!(ask(&world, "X-Sandbox-ID: other\r\nX-Sandbox-Pod-IP: 10.0.0.6\r\n").await.0, 404);
+}
+
+#[tokio::test]
+async fn the_token_is_asked_for_after_the_shape_and_before_the_directory() {
+    let world = World::with(Some("secret"), Limits::default()).await;
+    let refused = (401, "unauthenticated".to_owned());
+    assert_eq!(ask(&world, "X-Sandbox-ID: web\r\n").await, refused);
+    assert_eq!(ask(&world, "X-Sandbox-ID: unknown\r\n").await, refused, "who exists is nobody's business");
+    assert_eq!(ask(&world, "X-Sandbox-ID: web\r\nAuthorization: Bearer wrong!\r\n").await, refused);
+    assert_eq!(ask(&world, "X-Sandbox-ID: Bad\r\n").await.0, 400);
+    assert_eq!(ask(&world, "X-Sandbox-ID: web\r\nAuthorization: bearer secret\r\n").await.0, 418);
+    let healthy = world.send("GET /healthz HTTP/1.1\r\nHost: r\r\n", b"").await;
+    assert_eq!((healthy.status, healthy.body.as_str()), (200, r#"{"status":"ok"}"#));
+}
+
+#[tokio::test]
+async fn a_sandbox_that_cannot_be_reached_says_why() {
+    let world = World::new().await;
+    assert_eq!(
+        ask(&world, "X-Sandbox-ID: nobody\r\n").await,
+        (404, "Sandbox \"default/nobody\" not found.".to_owned())
+    );
+
+    world.api.apply(sandbox("early", "Running", "Pod is Pending"));
+    let early = world.eventually("early", 503).await;
+    assert_eq!(early.detail(), "Sandbox \"default/early\" is not ready: Pod is Pending.");
+    assert!(early.head.contains("retry-after: 1"), "{}", early.head);
+
+    world.api.apply(sandbox("asleep", "Suspended", ""));
+    let asleep = world.eventually("asleep", 503).await;
+    assert!(asleep.detail().starts_with("Sandbox \"default/asleep\" is suspended. Resume it with: kubectl"));
+    assert!(!asleep.head.contains("retry-after"), "waiting does not wake it");
+}
+
+#[tokio::test]
+async fn sandboxes_come_and_go_with_the_watch() {
+    let world = World::new().await;
+    world.api.apply(pod("late"));
+    world.eventually("late", 418).await;
+    world.api.delete(pod("late"));
+    world.eventually("late", 404).await;
+}
+
+#[tokio::test]
+async fn an_unclaimed_pool_member_is_reachable_by_uid_only() {
+    let world = World::new().await;
+    let mut member = pod("member");
+    member["metadata"]["labels"]["agents.x-k8s.io/warm-pool-sandbox"] = json!("pool");
+    world.api.apply(member);
+    world.api.apply(pod("marker"));
+    world.eventually("marker", 418).await;
+    assert_eq!(ask(&world, "X-Sandbox-ID: member\r\n").await.0, 404);
+    assert_eq!(ask(&world, "X-Sandbox-ID: member\r\nX-Sandbox-UID: uid-member\r\n").await.0, 418);
+    world.api.apply(pod("member"));
+    world.eventually("member", 418).await;
+}
+
+#[tokio::test]
+async fn running_sandboxes_stay_reachable_while_the_api_is_gone() {
+    let world = World::new().await;
+    world.api.go_down();
+    for _ in 0..3 {
+        assert_eq!(ask(&world, "X-Sandbox-ID: web\r\n").await.0, 418);
+    }
+}

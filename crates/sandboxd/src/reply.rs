@@ -1,0 +1,44 @@
+//! The shapes an answer can have; clients and their tests know each of them.
+
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
+use hyper::{Response, StatusCode};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::body::Body;
+
+pub type Reply = Response<Body>;
+
+pub fn json(status: StatusCode, value: &impl Serialize) -> Reply {
+    let bytes = serde_json::to_vec(value).expect("answers are plain data and always serialise");
+    let mut reply = Response::new(Body::new(bytes));
+    *reply.status_mut() = status;
+    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    reply
+}
+
+/// What a handler says, good or bad: `{"message": …}`.
+pub fn message(status: StatusCode, text: impl Into<String>) -> Reply {
+    json(status, &json!({ "message": text.into() }))
+}
+
+/// The caller named a path outside the base directory.
+pub fn access_denied() -> Reply {
+    message(StatusCode::FORBIDDEN, "Access denied")
+}
+
+/// No such route: `{"detail": …}`.
+pub fn not_found() -> Reply {
+    json(StatusCode::NOT_FOUND, &json!({ "detail": "Not Found" }))
+}
+
+pub fn method_not_allowed(allow: &'static str) -> Reply {
+    let mut reply = json(StatusCode::METHOD_NOT_ALLOWED, &json!({ "detail": "Method Not Allowed" }));
+    reply.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
+    reply
+}
+
+/// The request does not have the right shape: a list with one problem in it.
+pub fn invalid(problem: Value) -> Reply {
+    json(StatusCode::UNPROCESSABLE_ENTITY, &json!({ "detail": [problem] }))
+}
