@@ -1,14 +1,33 @@
 //! Isolation on one machine: root filesystems, namespaces, cgroups, and a supervisor per sandbox.
 //!
 //! Knows nothing of Kubernetes.
+//!
+//! ```text
+//! Spec ─► Native::start ─► supervisor's launcher ─► supervisor, process 1 inside ─► main process
+//!                                                       ▲ socket, log, exit record
+//!         Sandbox (a handle, from start or list) ───────┘
+//! ```
+//!
+//! All that must live is in the supervisor or on disk: a handle can be dropped, the program killed, and
+//! [`Native::list`] finds everything again.
 
+mod cgroup;
+mod ids;
 pub mod image;
+pub mod leak;
 pub mod native;
+mod process;
+mod remove;
 pub mod spec;
 
 pub use image::{Images, RootFs};
 pub use native::{
+<<<<<<< HEAD
     Ended, Error, Exec, Exit, Native, ReadEnd, SANDBOXD_PORT, Sandbox, Session, SessionControl, TerminalSize,
     WriteEnd,
+=======
+    Ended, Error, Exec, Exit, FailureKind, Native, ReadEnd, SANDBOXD_PORT, Sandbox, Session, SessionControl,
+    TerminalSize, WriteEnd,
+>>>>>>> runtime
 };
-pub use spec::{Limits, Mount, Process, SandboxId, Spec};
+pub use spec::{Invalid, Limits, Mount, Process, SandboxId, Spec};

@@ -1,14 +1,16 @@
 //! What a sandbox is made from: plain data, complete before anything is started.
 
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use asb_supervisor::launch::IDS;
 use serde::{Deserialize, Serialize};
 
 use crate::RootFs;
 
 /// Names one sandbox for its whole life: `[a-z0-9-]{1,63}`. The node uses the Pod's UID.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String")]
 pub struct SandboxId(String);
 
 /// Everything needed to start one sandbox.
@@ -42,6 +44,7 @@ pub struct Process {
     /// Empty: the supervisor idles until it is told to stop.
     pub argv: Vec<String>,
     pub env: Vec<(String, String)>,
+    /// Made when it is missing.
     pub cwd: PathBuf,
     pub uid: u32,
     pub gid: u32,
@@ -50,6 +53,7 @@ pub struct Process {
 /// Limits by cgroup, v1 or v2.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Limits {
+    /// Swap included.
     pub memory_bytes: Option<u64>,
     pub cpu_millis: Option<u32>,
     pub pids: u32,
@@ -57,8 +61,122 @@ pub struct Limits {
     pub log_bytes: u64,
 }
 
+<<<<<<< HEAD
 impl SandboxId {
     pub fn new(id: &str) -> Result<Self, String> { Ok(Self(id.to_owned())) }
     pub fn as_str(&self) -> &str { &self.0 }
 }
 impl std::fmt::Display for SandboxId { fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result { f.write_str(&self.0) } }
+=======
+/// A field that cannot be what it is.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {problem}")]
+pub struct Invalid {
+    pub field: String,
+    pub problem: String,
+}
+
+impl SandboxId {
+    pub fn new(id: impl Into<String>) -> Result<Self, Invalid> {
+        let id = id.into();
+        let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        if (1..=63).contains(&id.len()) && id.bytes().all(allowed) {
+            return Ok(Self(id));
+        }
+        Err(invalid("id", format!("{id:?} is not 1 to 63 of the characters a-z, 0-9 and `-`")))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl std::fmt::Display for SandboxId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl TryFrom<String> for SandboxId {
+    type Error = Invalid;
+
+    fn try_from(id: String) -> Result<Self, Invalid> {
+        Self::new(id)
+    }
+}
+
+impl Spec {
+    /// Finds the first field that could not work, before anything is made.
+    pub fn validate(&self) -> Result<(), Invalid> {
+        if !(1..=64).contains(&self.hostname.len()) || self.hostname.contains(char::is_whitespace) {
+            return Err(invalid(
+                "hostname",
+                format!("{:?} is not 1 to 64 characters without spaces", self.hostname),
+            ));
+        }
+        for (at, mount) in self.mounts.iter().enumerate() {
+            absolute(&format!("mounts[{at}].source"), &mount.source)?;
+            absolute(&format!("mounts[{at}].target"), &mount.target)?;
+            let reserved = ["/proc", "/sys", "/.asb"].iter().find(|path| mount.target.starts_with(path));
+            if let Some(path) = reserved.or((mount.target == Path::new("/")).then_some(&"/")) {
+                return Err(invalid(
+                    &format!("mounts[{at}].target"),
+                    format!("nothing can be mounted over {path}"),
+                ));
+            }
+        }
+        absolute("process.cwd", &self.process.cwd)?;
+        for (field, id) in [("process.uid", self.process.uid), ("process.gid", self.process.gid)] {
+            if id >= IDS {
+                return Err(invalid(field, format!("{id} is not between 0 and {}", IDS - 1)));
+            }
+        }
+        environment("process.env", &self.process.env)?;
+        if self.limits.pids == 0 {
+            return Err(invalid("limits.pids", "must leave room for at least one process".to_owned()));
+        }
+        Ok(())
+    }
+}
+
+/// Refuses variables that no program could be given.
+pub(crate) fn environment(field: &str, env: &[(String, String)]) -> Result<(), Invalid> {
+    match env.iter().find(|(key, value)| key.is_empty() || key.contains(['=', '\0']) || value.contains('\0'))
+    {
+        Some((key, _)) => {
+            Err(invalid(field, format!("{key:?} cannot be the name of a variable, or its value holds a NUL")))
+        }
+        None => Ok(()),
+    }
+}
+
+fn absolute(field: &str, path: &Path) -> Result<(), Invalid> {
+    let plain = path.components().all(|part| !matches!(part, std::path::Component::ParentDir));
+    if path.is_absolute() && plain && path.to_str().is_some_and(|text| !text.contains('\0')) {
+        return Ok(());
+    }
+    Err(invalid(field, format!("{path:?} is not an absolute path without `..`")))
+}
+
+fn invalid(field: &str, problem: String) -> Invalid {
+    Invalid { field: field.to_owned(), problem }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_that_could_leave_their_directory_are_refused() {
+        for id in ["", ".", "..", "a/b", "A", "a b", &"a".repeat(64)] {
+            assert!(SandboxId::new(id).is_err(), "{id:?} was taken");
+        }
+        assert_eq!(SandboxId::new("0f3-a").expect("valid").as_str(), "0f3-a");
+    }
+
+    #[test]
+    fn stored_id_is_checked_when_read_back() {
+        assert!(serde_json::from_str::<SandboxId>(r#""../x""#).is_err());
+    }
+}
+>>>>>>> runtime

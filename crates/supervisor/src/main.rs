@@ -1,1 +1,31 @@
-fn main() {}
+//! The supervisor: launches a sandbox, then stays in it as process 1.
+//!
+//! ```text
+//! asb ──spawns──► launcher (root on the machine) ──forks──► init (process 1 inside, an id of its own)
+//!                 joins cgroups, makes namespaces           mounts, gives up every right,
+//!                 records who init is, exits                starts, reaps, logs, answers
+//! ```
+//!
+//! The launcher exits once the main process runs, so a sandbox is nobody's child and outlives the `asb` that made it.
+
+mod dev;
+mod dial;
+mod fork;
+mod identity;
+mod init;
+mod inside;
+mod launcher;
+mod log;
+mod loopback;
+mod mount;
+mod peer;
+mod rights;
+mod root;
+mod seccomp;
+mod serve;
+mod spawn;
+mod step;
+
+fn main() -> std::process::ExitCode {
+    launcher::run()
+}

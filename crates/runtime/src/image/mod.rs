@@ -1,5 +1,7 @@
 //! Images on this machine. So far one: `host`, made from the machine's own read-only system directories.
 
+mod host;
+
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -19,20 +21,26 @@ pub struct RootFs {
 
 /// The images under one directory.
 #[derive(Debug, Clone)]
-pub struct Images {}
+pub struct Images {
+    host: RootFs,
+}
+
+/// The image that needs no download.
+const HOST: &str = "host";
 
 impl Images {
-    pub fn open(_dir: &Path) -> std::io::Result<Self> {
-        Ok(Self {})
+    pub fn open(dir: &Path) -> std::io::Result<Self> {
+        std::fs::create_dir_all(dir)?;
+        Ok(Self { host: host::build(&dir.canonicalize()?)? })
     }
 
     /// The root filesystem called `name`, or `None` when there is no such image here.
-    pub fn resolve(&self, _name: &str) -> Option<RootFs> {
-        None
+    pub fn resolve(&self, name: &str) -> Option<RootFs> {
+        (name == HOST).then(|| self.host.clone())
     }
 
     /// Names that [`Images::resolve`] knows, for error messages.
     pub fn names(&self) -> Vec<String> {
-        Vec::new()
+        vec![HOST.to_owned()]
     }
 }

@@ -1,0 +1,263 @@
+//! Limits by cgroup, on whichever hierarchy really has the controller: v1, v2, or each for some.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::{Limits, SandboxId};
+
+/// One file operation that failed.
+#[derive(Debug)]
+pub struct Failure {
+    pub step: &'static str,
+    pub path: PathBuf,
+    pub source: io::Error,
+}
+
+/// The parent of all cgroups of one state directory, in every hierarchy that is used.
+#[derive(Debug, Clone)]
+pub struct Cgroups {
+    memory: Option<Hierarchy>,
+    pids: Option<Hierarchy>,
+    cpu: Option<Hierarchy>,
+    /// `asb/HASH`: which state directory the sandboxes in it belong to.
+    parent: PathBuf,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Hierarchy {
+    version: Version,
+    mount: PathBuf,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Version {
+    V1,
+    V2,
+}
+
+impl Cgroups {
+    /// Looks which controllers this machine has where.
+    pub fn detect(state: &Path) -> io::Result<Self> {
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
+        let find =
+            |controller| find(&mounts, controller, |path| std::fs::read_to_string(path).unwrap_or_default());
+        let parent = Path::new("asb").join(format!("{:016x}", fnv(state.as_os_str().as_encoded_bytes())));
+        Ok(Self { memory: find("memory"), pids: find("pids"), cpu: find("cpu"), parent })
+    }
+
+    /// Makes a sandbox's cgroups with its limits; answers with the files to write `0` to in order to join.
+    pub fn create(&self, sandbox: &SandboxId, limits: &Limits) -> Result<Vec<PathBuf>, Failure> {
+        for hierarchy in self.hierarchies() {
+            self.make(hierarchy, sandbox)?;
+        }
+        if let Some(bytes) = limits.memory_bytes {
+            self.limit_memory(sandbox, bytes)?;
+        }
+        if let Some(millis) = limits.cpu_millis {
+            self.limit_cpu(sandbox, millis)?;
+        }
+        let (_, pids) = self.require(&self.pids, "pids", sandbox)?;
+        write(&pids.join("pids.max"), &limits.pids.to_string())?;
+        let joins = self.hierarchies().into_iter().map(|hierarchy| {
+            let file = match hierarchy.version {
+                Version::V1 => "tasks",
+                Version::V2 => "cgroup.procs",
+            };
+            self.place(hierarchy, sandbox).join(file)
+        });
+        Ok(joins.collect())
+    }
+
+    /// A sandbox's cgroups, whether they exist or not.
+    pub fn places(&self, sandbox: &SandboxId) -> Vec<PathBuf> {
+        self.hierarchies().into_iter().map(|hierarchy| self.place(hierarchy, sandbox)).collect()
+    }
+
+    /// Directories that hold the sandboxes' cgroups.
+    pub fn parents(&self) -> Vec<PathBuf> {
+        self.hierarchies().into_iter().map(|hierarchy| hierarchy.mount.join(&self.parent)).collect()
+    }
+
+    /// How many processes of the sandbox the kernel has killed for want of memory.
+    pub fn oom_kills(&self, sandbox: &SandboxId) -> u64 {
+        let Some(hierarchy) = &self.memory else { return 0 };
+        let file = match hierarchy.version {
+            Version::V1 => "memory.oom_control",
+            Version::V2 => "memory.events",
+        };
+        let text = std::fs::read_to_string(self.place(hierarchy, sandbox).join(file)).unwrap_or_default();
+        let count = text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok());
+        count.unwrap_or(0)
+    }
+
+    /// The hierarchies in use, each once.
+    fn hierarchies(&self) -> Vec<&Hierarchy> {
+        let mut all: Vec<&Hierarchy> = Vec::new();
+        for hierarchy in [&self.memory, &self.pids, &self.cpu].into_iter().flatten() {
+            if !all.contains(&hierarchy) {
+                all.push(hierarchy);
+            }
+        }
+        all
+    }
+
+    fn place(&self, hierarchy: &Hierarchy, sandbox: &SandboxId) -> PathBuf {
+        hierarchy.mount.join(&self.parent).join(sandbox.as_str())
+    }
+
+    fn make(&self, hierarchy: &Hierarchy, sandbox: &SandboxId) -> Result<(), Failure> {
+        let place = self.place(hierarchy, sandbox);
+        // Parents are removed with their last sandbox, perhaps at this very moment: then they are made again.
+        for _ in 0..16 {
+            self.make_parents(hierarchy)?;
+            match std::fs::create_dir(&place) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                other => return other.map_err(|source| Failure { step: "make cgroup", path: place, source }),
+            }
+        }
+        Err(Failure { step: "make cgroup", path: place, source: io::ErrorKind::NotFound.into() })
+    }
+
+    fn make_parents(&self, hierarchy: &Hierarchy) -> Result<(), Failure> {
+        let parent = hierarchy.mount.join(&self.parent);
+        if hierarchy.version == Version::V2 {
+            let mut place = hierarchy.mount.clone();
+            self.delegate(hierarchy, &place)?;
+            for part in &self.parent {
+                place.push(part);
+                make_directory(&place)?;
+                self.delegate(hierarchy, &place)?;
+            }
+            return Ok(());
+        }
+        match std::fs::create_dir_all(&parent) {
+            // `create_dir_all` itself gives up when a parent vanishes under its hands.
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(Failure { step: "make cgroup", path: parent, source: error })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Lets the children of a v2 cgroup have the controllers that this hierarchy is used for.
+    fn delegate(&self, hierarchy: &Hierarchy, place: &Path) -> Result<(), Failure> {
+        let controllers = [("memory", &self.memory), ("pids", &self.pids), ("cpu", &self.cpu)];
+        for (name, of) in controllers {
+            if of.as_ref() == Some(hierarchy) {
+                write(&place.join("cgroup.subtree_control"), &format!("+{name}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn limit_memory(&self, sandbox: &SandboxId, bytes: u64) -> Result<(), Failure> {
+        let (version, place) = self.require(&self.memory, "memory", sandbox)?;
+        match version {
+            Version::V1 => {
+                write(&place.join("memory.limit_in_bytes"), &bytes.to_string())?;
+                // Absent where the kernel does not account for swap.
+                write_if_there(&place.join("memory.memsw.limit_in_bytes"), &bytes.to_string())
+            }
+            Version::V2 => {
+                write(&place.join("memory.max"), &bytes.to_string())?;
+                write_if_there(&place.join("memory.swap.max"), "0")
+            }
+        }
+    }
+
+    fn limit_cpu(&self, sandbox: &SandboxId, millis: u32) -> Result<(), Failure> {
+        const PERIOD: u64 = 100_000;
+        let (version, place) = self.require(&self.cpu, "cpu", sandbox)?;
+        // The kernel takes no quota below a millisecond.
+        let quota = (u64::from(millis) * PERIOD / 1000).max(1000);
+        match version {
+            Version::V1 => {
+                write(&place.join("cpu.cfs_period_us"), &PERIOD.to_string())?;
+                write(&place.join("cpu.cfs_quota_us"), &quota.to_string())
+            }
+            Version::V2 => write(&place.join("cpu.max"), &format!("{quota} {PERIOD}")),
+        }
+    }
+
+    fn require(
+        &self,
+        hierarchy: &Option<Hierarchy>,
+        controller: &'static str,
+        sandbox: &SandboxId,
+    ) -> Result<(Version, PathBuf), Failure> {
+        match hierarchy {
+            Some(hierarchy) => Ok((hierarchy.version, self.place(hierarchy, sandbox))),
+            None => Err(Failure {
+                step: "find a cgroup hierarchy for controller",
+                path: controller.into(),
+                source: io::ErrorKind::Unsupported.into(),
+            }),
+        }
+    }
+}
+
+/// Finds the hierarchy that has a controller. `read` gives the contents of `cgroup.controllers`.
+fn find(mounts: &str, controller: &str, read: impl Fn(&Path) -> String) -> Option<Hierarchy> {
+    mounts.lines().find_map(|line| {
+        let (place, filesystem) = line.split_once(" - ")?;
+        let mount = PathBuf::from(place.split(' ').nth(4)?);
+        let mut filesystem = filesystem.split(' ');
+        let (kind, options) = (filesystem.next()?, filesystem.nth(1)?);
+        match kind {
+            "cgroup" if options.split(',').any(|option| option == controller) => {
+                Some(Hierarchy { version: Version::V1, mount })
+            }
+            "cgroup2"
+                if read(&mount.join("cgroup.controllers"))
+                    .split_whitespace()
+                    .any(|name| name == controller) =>
+            {
+                Some(Hierarchy { version: Version::V2, mount })
+            }
+            _ => None,
+        }
+    })
+}
+
+fn make_directory(path: &Path) -> Result<(), Failure> {
+    match std::fs::create_dir(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(Failure { step: "make cgroup", path: path.to_owned(), source: error })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn write(path: &Path, value: &str) -> Result<(), Failure> {
+    std::fs::write(path, value).map_err(|source| Failure { step: "write", path: path.to_owned(), source })
+}
+
+fn write_if_there(path: &Path, value: &str) -> Result<(), Failure> {
+    if path.exists() { write(path, value) } else { Ok(()) }
+}
+
+fn fnv(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HYBRID: &str = "\
+32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu,cpuacct
+35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
+41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw";
+
+    #[test]
+    fn controller_is_found_where_it_really_is() {
+        let unified = |_: &Path| "hugetlb pids\n".to_owned();
+        let memory = find(HYBRID, "memory", unified).expect("there");
+        assert_eq!((memory.version, memory.mount.to_str()), (Version::V1, Some("/sys/fs/cgroup/memory")));
+        let pids = find(HYBRID, "pids", unified).expect("there");
+        assert_eq!((pids.version, pids.mount.to_str()), (Version::V2, Some("/sys/fs/cgroup/unified")));
+        assert_eq!(find(HYBRID, "io", unified), None);
+    }
+}

@@ -1,0 +1,120 @@
+//! Which ids of the machine belong to which sandbox: a range of its own for each, and one more for its supervisor.
+//!
+//! A range is taken by making a symbolic link `ids/N` that names the sandbox, which either works or does not, whoever
+//! else is trying; so the table on disk is the only truth.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use asb_supervisor::launch::IDS;
+
+use crate::SandboxId;
+
+/// Far above any id that people or distributions hand out.
+const FIRST: u32 = 0x4000_0000;
+/// Supervisors' ids, below the ranges.
+const SUPERVISORS: u32 = 0x3fff_0000;
+/// As many ranges as fit below the ids that mean "nobody".
+const RANGES: u32 = (u32::MAX - FIRST) / IDS - 1;
+
+/// The ids of one sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Range(u32);
+
+impl Range {
+    /// Id 0 inside.
+    pub fn first(self) -> u32 {
+        FIRST + self.0 * IDS
+    }
+
+    pub fn supervisor(self) -> u32 {
+        SUPERVISORS + self.0
+    }
+}
+
+/// The table of ranges under one directory.
+#[derive(Debug, Clone)]
+pub struct Ids {
+    table: PathBuf,
+}
+
+impl Ids {
+    pub fn open(directory: &Path) -> io::Result<Self> {
+        let table = directory.join("ids");
+        std::fs::create_dir_all(&table)?;
+        Ok(Self { table })
+    }
+
+    /// Takes the lowest free range.
+    pub fn take(&self, sandbox: &SandboxId) -> io::Result<Range> {
+        for number in 0..RANGES {
+            match std::os::unix::fs::symlink(sandbox.as_str(), self.table.join(number.to_string())) {
+                Ok(()) => return Ok(Range(number)),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(io::Error::other("every range of ids is taken"))
+    }
+
+    /// Gives back whatever the sandbox holds.
+    pub fn release(&self, sandbox: &SandboxId) -> io::Result<()> {
+        for (name, holder) in self.taken()? {
+            if holder == Path::new(sandbox.as_str()) {
+                remove(&self.table.join(name))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back what sandboxes hold that are no more.
+    pub fn sweep(&self, exists: impl Fn(&Path) -> bool) -> io::Result<()> {
+        for (name, holder) in self.taken()? {
+            if !exists(&holder) {
+                remove(&self.table.join(name))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn taken(&self) -> io::Result<Vec<(std::ffi::OsString, PathBuf)>> {
+        let mut taken = Vec::new();
+        for entry in std::fs::read_dir(&self.table)? {
+            let name = entry?.file_name();
+            // Gone again: somebody else has just given it back.
+            if let Ok(holder) = std::fs::read_link(self.table.join(&name)) {
+                taken.push((name, holder));
+            }
+        }
+        Ok(taken)
+    }
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lowest_free_range_is_taken_and_given_back() {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let ids = Ids::open(directory.path()).expect("opens");
+        let [a, b, c] = ["a", "b", "c"].map(|id| SandboxId::new(id).expect("valid"));
+        assert_eq!(ids.take(&a).expect("free").first(), FIRST);
+        assert_eq!(ids.take(&b).expect("free").first(), FIRST + IDS);
+        ids.release(&a).expect("released");
+        assert_eq!(ids.take(&c).expect("free"), Range(0));
+    }
+
+    #[test]
+    fn no_supervisor_has_an_id_of_a_sandbox() {
+        assert!(Range(RANGES - 1).supervisor() < Range(0).first());
+        assert!(Range(RANGES - 1).first().checked_add(IDS).is_some());
+    }
+}

@@ -1,0 +1,94 @@
+//! Removing every trace of a sandbox, whatever state it is in. Goes on past failures and reports all of them.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use asb_supervisor::launch::{Identity, file};
+
+use super::{Error, Shared};
+use crate::process::Process;
+use crate::{SandboxId, remove as tree};
+
+/// Killed processes are gone in milliseconds, unless the kernel itself is stuck.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Processes first, then what they used.
+pub async fn remove(shared: &Arc<Shared>, sandbox: &SandboxId) -> Result<(), Error> {
+    let mut problems = Vec::new();
+    let mut note = |what: &str, result: io::Result<()>| {
+        if let Err(error) = result {
+            problems.push(format!("{what}: {error}"));
+        }
+    };
+    note("kill the supervisor", kill_supervisor(&shared.place(sandbox)).await);
+    for cgroup in shared.cgroups.places(sandbox) {
+        note(&format!("remove cgroup {}", cgroup.display()), remove_cgroup(&cgroup).await);
+    }
+    remove_parents(shared);
+    let place = shared.place(sandbox);
+    let removed = {
+        let place = place.clone();
+        tokio::task::spawn_blocking(move || tree::directory(&place)).await.map_err(io::Error::other)
+    };
+    note(&format!("remove directory {}", place.display()), removed.and_then(|result| result));
+    note("give back the range of ids", shared.ids.release(sandbox));
+    if !problems.is_empty() {
+        return Err(Error::Delete { sandbox: sandbox.clone(), problems });
+    }
+    shared.known().sandboxes.remove(sandbox);
+    Ok(())
+}
+
+/// With process 1 the kernel ends all others of its pid namespace.
+pub async fn kill_supervisor(place: &Path) -> io::Result<()> {
+    let identity: Identity = match std::fs::read(place.join(file::IDENTITY)) {
+        Ok(text) => serde_json::from_slice(&text)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    match Process::find(&identity)? {
+        Some(process) => kill(process).await,
+        None => Ok(()),
+    }
+}
+
+async fn kill(process: Process) -> io::Result<()> {
+    process.kill()?;
+    tokio::time::timeout(PATIENCE, process.ended())
+        .await
+        .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+}
+
+/// Kills whatever is still in a cgroup, a launcher for example, and removes it.
+async fn remove_cgroup(path: &PathBuf) -> io::Result<()> {
+    for _ in 0..64 {
+        match std::fs::remove_dir(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {}
+            other => return other,
+        }
+        let inside = std::fs::read_to_string(path.join("cgroup.procs"))?;
+        for pid in inside.lines().filter_map(|line| line.parse().ok()) {
+            if let Some(process) = Process::open(pid)? {
+                kill(process).await?;
+            }
+        }
+        // The last one may have ended without having left yet.
+        tokio::task::yield_now().await;
+    }
+    std::fs::remove_dir(path)
+}
+
+/// The cgroups that hold this directory's sandboxes go with the last of them.
+fn remove_parents(shared: &Shared) {
+    for parent in shared.cgroups.parents() {
+        // Refused by the kernel while anything is inside.
+        if std::fs::remove_dir(&parent).is_ok()
+            && let Some(top) = parent.parent()
+        {
+            let _ = std::fs::remove_dir(top);
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The `native` driver: our own namespaces, through one supervisor process per sandbox.
+//!
+//! ```text
+//! DIR/bin/VERSION/   the two programs
+//! DIR/ids/N          a link to the sandbox that holds the Nth range of ids
+//! DIR/sandbox/ID/    spec.json, launch.json, supervisor.json, started   what it is
+//!                    upper, work, root, layers/N                        its filesystem
+//!                    run/{socket,log,log.1,exit.json}                   the supervisor's
+//! ```
+//!
+//! `launch.json` is the launcher's standard input and locked until that has done its work, so a start that has lost
+//! its `asb` is told from one that has lost its launcher. Without `started` a start never succeeded.
+
+mod adopt;
+mod client;
+mod delete;
+mod error;
+mod programs;
+mod sandbox;
+mod session;
+mod start;
+mod terminal;
+
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+pub use asb_supervisor::wire::FailureKind;
+
+pub use self::error::Error;
+pub use self::sandbox::Sandbox;
+pub use self::session::{Session, SessionControl};
+use crate::cgroup::Cgroups;
+use crate::ids::Ids;
+use crate::{SandboxId, Spec};
+
+/// How a program ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    Code(i32),
+    Signal(i32),
+    /// The kernel killed it for want of memory.
+    OutOfMemory,
+}
+
+/// A program to run inside a running sandbox, as the same user as the main process.
+#[derive(Debug, Clone)]
+pub struct Exec {
+    pub argv: Vec<String>,
+    /// On top of the main process's variables.
+    pub env: Vec<(String, String)>,
+    /// `None`: as the main process.
+    pub cwd: Option<PathBuf>,
+    pub stdin: bool,
+    pub terminal: Option<TerminalSize>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct TerminalSize {
+    pub columns: u16,
+    pub rows: u16,
+}
+
+/// The end of a main process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ended {
+    pub exit: Exit,
+    pub at: std::time::SystemTime,
+}
+
+/// Where the legacy runtime API listens inside a sandbox.
+pub const SANDBOXD_PORT: u16 = 8888;
+
+/// One end of a program's standard stream.
+pub type ReadEnd = Box<dyn tokio::io::AsyncRead + Send + Unpin>;
+pub type WriteEnd = Box<dyn tokio::io::AsyncWrite + Send + Unpin>;
+
+/// The driver over one state directory. Cheap to clone.
+#[derive(Clone)]
+pub struct Native {
+    shared: Arc<Shared>,
+}
+
+/// What all handles of one driver share.
+struct Shared {
+    directory: PathBuf,
+    programs: programs::Programs,
+    cgroups: Cgroups,
+    ids: Ids,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    sandboxes: HashMap<SandboxId, Sandbox>,
+    /// Being started by this program: not yet for [`Native::list`] to judge.
+    starting: HashSet<SandboxId>,
+}
+
+impl Native {
+    /// Opens the state directory and puts the embedded programs into it.
+    pub fn open(dir: &Path) -> Result<Self, Error> {
+        let fail = |step, path: &Path| {
+            let path = path.to_owned();
+            move |source| Error::Open { step, path, source }
+        };
+        let sandboxes = dir.join("sandbox");
+        std::fs::create_dir_all(&sandboxes).map_err(fail("make", &sandboxes))?;
+        let directory = dir.canonicalize().map_err(fail("resolve", dir))?;
+        // What volumes hold may be owned by root and set-user-id: nobody else of the machine gets near it.
+        std::fs::set_permissions(&directory, std::os::unix::fs::PermissionsExt::from_mode(0o700))
+            .map_err(fail("close to others", &directory))?;
+        let programs =
+            programs::Programs::write(&directory).map_err(fail("write the programs to", &directory))?;
+        let cgroups = Cgroups::detect(&directory).map_err(fail("read", Path::new("/proc/self/mountinfo")))?;
+        let ids = Ids::open(&directory).map_err(fail("open the table of ids in", &directory))?;
+        let known = Mutex::default();
+        Ok(Self { shared: Arc::new(Shared { directory, programs, cgroups, ids, known }) })
+    }
+
+    /// Starts a sandbox; returns when its main process has been executed (or has failed to).
+    ///
+    /// Nothing is left behind when it fails.
+    pub async fn start(&self, spec: &Spec) -> Result<Sandbox, Error> {
+        start::start(&self.shared, spec).await
+    }
+
+    /// Every sandbox that has not been deleted, started by this process or an earlier one.
+    ///
+    /// Starts and deletions that were cut short are cleaned up on the way.
+    pub async fn list(&self) -> Result<Vec<Sandbox>, Error> {
+        adopt::list(&self.shared).await
+    }
+}
+
+impl Shared {
+    /// A sandbox's own directory.
+    fn place(&self, sandbox: &SandboxId) -> PathBuf {
+        self.directory.join("sandbox").join(sandbox.as_str())
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
+        // Nothing panics half way through a change of it.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,43 @@
+//! The embedded programs on disk, where the kernel can execute and mount them.
+
+use std::io;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+pub struct Programs {
+    pub supervisor: PathBuf,
+    pub sandboxd: PathBuf,
+}
+
+impl Programs {
+    /// Writes what is not there yet. Running sandboxes keep using the version they were started with.
+    pub fn write(directory: &Path) -> io::Result<Self> {
+        let place = directory.join("bin").join(asb_embedded::VERSION);
+        std::fs::create_dir_all(&place)?;
+        let program = |name: &str, contents| program(&place.join(name), contents);
+        Ok(Self {
+            supervisor: program("asb-supervisor", asb_embedded::SUPERVISOR)?,
+            sandboxd: program("asb-sandboxd", asb_embedded::SANDBOXD)?,
+        })
+    }
+}
+
+fn program(path: &Path, contents: &[u8]) -> io::Result<PathBuf> {
+    let complete = std::fs::metadata(path).is_ok_and(|found| found.len() == contents.len() as u64);
+    if !complete {
+        let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
+        let mut file = std::fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o755)
+            .open(&temporary)?;
+        io::Write::write_all(&mut file, contents)?;
+        file.set_permissions(PermissionsExt::from_mode(0o755))?;
+        file.sync_all()?;
+        // Closed before it can be executed: the kernel refuses to execute a file that is open for writing.
+        drop(file);
+        std::fs::rename(&temporary, path)?;
+    }
+    Ok(path.to_owned())
+}

@@ -1,0 +1,227 @@
+//! A handle on one sandbox. Holds nothing of it open: all state is the supervisor's or on disk.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use asb_supervisor::launch::{ExitRecord, Identity, SANDBOXD, file};
+use asb_supervisor::wire::{Failed, FailureKind, Reply, Request, Status};
+
+use super::client::{Connection, unexpected};
+use super::{Ended, Error, Exec, Exit, SANDBOXD_PORT, Session, Shared, delete, session};
+use crate::process::Process;
+use crate::{SandboxId, Spec};
+
+/// One sandbox, running or ended. Cheap to clone; holds no resource of the sandbox.
+#[derive(Clone)]
+pub struct Sandbox {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    shared: Arc<Shared>,
+    spec: Spec,
+    identity: Identity,
+    started_at: SystemTime,
+    ended: OnceLock<Ended>,
+    /// Held while `sandboxd` is being started, so that it is started once.
+    sandboxd: tokio::sync::Mutex<()>,
+    /// Held while the sandbox is being deleted.
+    deletion: tokio::sync::Mutex<()>,
+}
+
+impl Sandbox {
+    pub(super) fn new(shared: Arc<Shared>, spec: Spec, identity: Identity, started_at: SystemTime) -> Self {
+        let (ended, sandboxd, deletion) = Default::default();
+        Self { inner: Arc::new(Inner { shared, spec, identity, started_at, ended, sandboxd, deletion }) }
+    }
+
+    /// What it was started from.
+    pub fn spec(&self) -> &Spec {
+        &self.inner.spec
+    }
+
+    pub fn id(&self) -> &SandboxId {
+        &self.spec().id
+    }
+
+    /// When the main process was started.
+    pub fn started_at(&self) -> SystemTime {
+        self.inner.started_at
+    }
+
+    /// Waits for the main process to end. Answers at once, and always the same, when it has ended.
+    pub async fn wait(&self) -> Result<Ended, Error> {
+        if let Some(ended) = self.inner.ended.get() {
+            return Ok(*ended);
+        }
+        let state = |source| self.state("watch the supervisor", None, source);
+        if let Some(process) = Process::find(&self.inner.identity).map_err(state)? {
+            process.ended().await.map_err(state)?;
+        }
+        self.settle()
+    }
+
+    /// Runs a program inside, beside the main process.
+    pub async fn exec(&self, exec: &Exec) -> Result<Session, Error> {
+        session::start(self, exec).await
+    }
+
+    /// Connects to a TCP port on the sandbox's loopback interface.
+    ///
+    /// When nothing listens on [`SANDBOXD_PORT`], `sandboxd` is started inside first.
+    pub async fn dial(&self, port: u16) -> Result<tokio::net::TcpStream, Error> {
+        match self.dial_once(port).await {
+            Err(Error::Refused { .. }) if port == SANDBOXD_PORT => {}
+            other => return other,
+        }
+        let _one_at_a_time = self.inner.sandboxd.lock().await;
+        match self.dial_once(port).await {
+            Err(Error::Refused { .. }) => {}
+            other => return other,
+        }
+        self.start_sandboxd().await?;
+        self.dial_once(port).await
+    }
+
+    /// Sends a signal to the main process.
+    pub async fn signal(&self, signal: i32) -> Result<(), Error> {
+        match self.ask(&Request::SignalMain { signal }).await? {
+            (Reply::Done, _) => Ok(()),
+            (other, _) => Err(self.talk(unexpected(&other))),
+        }
+    }
+
+    /// The log files, oldest first: lines of `<RFC 3339 time> stdout|stderr F|P <text>`.
+    ///
+    /// `F` ends a line. After `P` it goes on: the line was too long for one entry, or the output ended without one.
+    pub fn logs(&self) -> Vec<PathBuf> {
+        let run = self.place().join(file::RUN);
+        [file::OLD_LOG, file::LOG]
+            .map(|name| run.join(name))
+            .into_iter()
+            .filter(|path| path.exists())
+            .collect()
+    }
+
+    /// Kills whatever runs and removes every trace: processes, mounts, cgroups, directories.
+    pub async fn delete(&self) -> Result<(), Error> {
+        let _one_at_a_time = self.inner.deletion.lock().await;
+        let place = self.place();
+        // Those who wait are told how it ended before the record of it is gone.
+        if place.exists() && delete::kill_supervisor(&place).await.is_ok() {
+            let _ = self.settle();
+        }
+        delete::remove(&self.inner.shared, self.id()).await
+    }
+
+    async fn dial_once(&self, port: u16) -> Result<tokio::net::TcpStream, Error> {
+        match self.ask(&Request::Dial { port }).await {
+            Ok((Reply::Connected, Some(fd))) => {
+                let stream = std::net::TcpStream::from(fd);
+                stream.set_nonblocking(true).map_err(|error| self.talk(error))?;
+                tokio::net::TcpStream::from_std(stream).map_err(|error| self.talk(error))
+            }
+            Ok((other, _)) => Err(self.talk(unexpected(&other))),
+            Err(Error::Supervisor { kind: FailureKind::Refused, .. }) => {
+                Err(Error::Refused { sandbox: self.id().clone(), port })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// `sandboxd --detach` ends with 0 as soon as it listens.
+    async fn start_sandboxd(&self) -> Result<(), Error> {
+        let problem = |problem| Error::Sandboxd { sandbox: self.id().clone(), problem };
+        let argv = [SANDBOXD, "--port", &SANDBOXD_PORT.to_string(), "--detach"].map(str::to_owned).to_vec();
+        match session::run(self, argv).await? {
+            Exit::Code(0) => Ok(()),
+            exit => Err(problem(format!("it ended with {exit:?} instead of listening"))),
+        }
+    }
+
+    /// One request that has one answer.
+    async fn ask(&self, request: &Request) -> Result<(Reply, Option<std::os::fd::OwnedFd>), Error> {
+        let connection = self.connect().await?;
+        connection.send(request, &[]).await.map_err(|error| self.talk(error))?;
+        match connection.reply().await.map_err(|error| self.talk(error))? {
+            Some((Reply::Failed(failed), _)) => Err(self.refused(failed)),
+            Some(answer) => Ok(answer),
+            None => Err(Error::Ended(self.id().clone())),
+        }
+    }
+
+    pub(super) async fn connect(&self) -> Result<Connection, Error> {
+        let connection = Connection::open(&self.place()).await.map_err(|error| self.talk(error))?;
+        connection.ok_or_else(|| Error::Ended(self.id().clone()))
+    }
+
+    pub(super) fn oom_kills(&self) -> u64 {
+        self.inner.shared.cgroups.oom_kills(self.id())
+    }
+
+    /// What a status means, given how many processes had been killed for want of memory before.
+    pub(super) fn judge(&self, status: Status, oom_kills_before: u64) -> Exit {
+        // A shell whose command is killed exits with 128 + 9 itself.
+        let killed = matches!(status, Status::Signal(libc::SIGKILL) | Status::Code(137));
+        match status {
+            _ if killed && self.oom_kills() > oom_kills_before => Exit::OutOfMemory,
+            Status::Code(code) => Exit::Code(code),
+            Status::Signal(signal) => Exit::Signal(signal),
+        }
+    }
+
+    /// Reads how the main process ended; without a record it was killed together with its supervisor.
+    fn settle(&self) -> Result<Ended, Error> {
+        let path = self.place().join(file::RUN).join(file::EXIT);
+        let failed = |step, source| self.state(step, Some(path.clone()), source);
+        let record = match std::fs::read(&path) {
+            Ok(text) => {
+                serde_json::from_slice(&text).map_err(|error| failed("read the exit record", error.into()))?
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
+                let record = ExitRecord { status: Status::Signal(libc::SIGKILL), at };
+                self.keep(&path, &record).map_err(|error| failed("write the exit record", error))?;
+                record
+            }
+            Err(error) => return Err(failed("read the exit record", error)),
+        };
+        let ended =
+            Ended { exit: self.judge(record.status, 0), at: UNIX_EPOCH + Duration::from_nanos(record.at) };
+        Ok(*self.inner.ended.get_or_init(|| ended))
+    }
+
+    fn keep(&self, path: &std::path::Path, record: &ExitRecord) -> io::Result<()> {
+        let temporary = path.with_extension("tmp");
+        std::fs::write(&temporary, serde_json::to_vec(record)?)?;
+        std::fs::rename(temporary, path)
+    }
+
+    fn place(&self) -> PathBuf {
+        self.inner.shared.place(self.id())
+    }
+
+    fn state(&self, step: &'static str, path: Option<PathBuf>, source: io::Error) -> Error {
+        Error::State { sandbox: self.id().clone(), step, path, source }
+    }
+
+    pub(super) fn talk(&self, source: io::Error) -> Error {
+        Error::Talk { sandbox: self.id().clone(), source }
+    }
+
+    pub(super) fn refused(&self, failed: Failed) -> Error {
+        let sandbox = self.id().clone();
+        match failed.kind {
+            FailureKind::Ended => Error::Ended(sandbox),
+            kind => Error::Supervisor { sandbox, kind, message: failed.message },
+        }
+    }
+}
+
+impl std::fmt::Debug for Sandbox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sandbox").field("id", self.id()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,55 @@
+//! Processes that are not our children: told apart by start time, killed and waited for by descriptor.
+
+use std::io;
+use std::os::fd::OwnedFd;
+
+use asb_supervisor::launch::Identity;
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// A process that was alive when it was opened. Whatever becomes of its pid, this stays the same process.
+pub struct Process(OwnedFd);
+
+impl Process {
+    /// Opens the very process described; `None` when it is no more.
+    pub fn find(identity: &Identity) -> io::Result<Option<Self>> {
+        let Some(process) = Self::open(identity.pid)? else { return Ok(None) };
+        // Read after opening: if the pid has been given to another process, its start time is different.
+        let same = start_time(identity.pid) == Some(identity.start_time) && boot_id()? == identity.boot_id;
+        Ok(same.then_some(process))
+    }
+
+    /// Opens whatever process has the pid now.
+    pub fn open(pid: i32) -> io::Result<Option<Self>> {
+        let Some(pid) = Pid::from_raw(pid) else { return Ok(None) };
+        match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(fd) => Ok(Some(Self(fd))),
+            Err(Errno::SRCH) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    pub fn kill(&self) -> io::Result<()> {
+        match pidfd_send_signal(&self.0, Signal::KILL) {
+            Ok(()) | Err(Errno::SRCH) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Waits until the process has ended and, if it was the first of a pid namespace, all others in there too.
+    pub async fn ended(self) -> io::Result<()> {
+        // A pidfd refuses the flag for writing readiness on some kernels; reading is what tells the end.
+        AsyncFd::register_with_interest(self.0, Interest::READABLE)?.readable().await.map(drop)
+    }
+}
+
+fn start_time(pid: i32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+fn boot_id() -> io::Result<String> {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|id| id.trim().to_owned())
+}

@@ -1,0 +1,136 @@
+//! Real sandboxes on the host image, in a state directory of their own that must be clean at the end.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use asb_runtime::{
+    Ended, Exec, Exit, Images, Limits, Mount, Native, Process, Sandbox, SandboxId, Session, Spec, leak,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// Longer than anything here takes, even on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub struct World {
+    pub native: Native,
+    pub images: Images,
+    pub directory: tempfile::TempDir,
+}
+
+/// What a program inside printed, and how it ended.
+#[derive(Debug)]
+pub struct Output {
+    pub exit: Exit,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl World {
+    pub fn new() -> Self {
+        assert!(
+            rustix::process::getuid().is_root(),
+            "\n\n  These tests start real sandboxes and must be run as root.\n\n"
+        );
+        let directory = tempfile::Builder::new().prefix("asb-test-").tempdir().expect("temporary directory");
+        let native = Native::open(&directory.path().join("state")).expect("the driver opens");
+        let images = Images::open(&directory.path().join("images")).expect("images open");
+        Self { native, images, directory }
+    }
+
+    /// A sandbox on the host image that runs `argv`.
+    pub fn spec(&self, argv: &[&str]) -> Spec {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let id = format!("t{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let root = self.images.resolve("host").expect("the host image is always there");
+        Spec {
+            id: SandboxId::new(id).expect("valid"),
+            hostname: "box".to_owned(),
+            read_only_root: false,
+            mounts: Vec::new(),
+            process: Process {
+                argv: argv.iter().map(|word| (*word).to_owned()).collect(),
+                env: root.env.clone(),
+                cwd: root.cwd.clone(),
+                uid: 0,
+                gid: 0,
+            },
+            limits: Limits { memory_bytes: Some(256 << 20), cpu_millis: None, pids: 128, log_bytes: 1 << 20 },
+            address: None,
+            labels: [("test".to_owned(), "yes".to_owned())].into(),
+            root,
+        }
+    }
+
+    pub async fn start(&self, argv: &[&str]) -> Sandbox {
+        self.native.start(&self.spec(argv)).await.expect("starts")
+    }
+
+    /// One that idles.
+    pub async fn idle(&self) -> Sandbox {
+        self.start(&[]).await
+    }
+
+    /// Nothing may be left once the sandboxes are deleted.
+    pub async fn finish(self) {
+        for sandbox in self.native.list().await.expect("lists") {
+            sandbox.delete().await.expect("deletes");
+        }
+        let traces = leak::check(&self.directory.path().join("state"));
+        assert!(traces.is_empty(), "left behind: {traces:#?}");
+    }
+}
+
+pub fn exec(argv: &[&str]) -> Exec {
+    let argv = argv.iter().map(|word| (*word).to_owned()).collect();
+    Exec { argv, env: Vec::new(), cwd: None, stdin: false, terminal: None }
+}
+
+pub fn shell(script: &str) -> Exec {
+    exec(&["sh", "-c", script])
+}
+
+pub fn volume(source: &std::path::Path, target: &str) -> Mount {
+    Mount { source: source.to_owned(), target: target.into(), read_only: false }
+}
+
+/// Runs a program inside to its end.
+pub async fn run(sandbox: &Sandbox, exec: &Exec) -> Output {
+    output(sandbox.exec(exec).await.expect("starts"), b"").await
+}
+
+pub async fn output(mut session: Session, input: &[u8]) -> Output {
+    let stdin = session.stdin.take();
+    let write = async {
+        if let Some(mut stdin) = stdin {
+            stdin.write_all(input).await.expect("takes its input");
+            stdin.shutdown().await.expect("closes");
+        }
+    };
+    let mut stderr_end = session.stderr.take();
+    let mut stdout = Vec::new();
+    let mut stderr = Vec::new();
+    let read_stderr = async {
+        if let Some(end) = &mut stderr_end {
+            end.read_to_end(&mut stderr).await.expect("readable");
+        }
+    };
+    let read_stdout = session.stdout.read_to_end(&mut stdout);
+    let all = async { tokio::join!(write, read_stdout, read_stderr, session.control.wait()) };
+    let ((), read, (), exit) = tokio::time::timeout(PATIENCE, all).await.expect("ends in time");
+    read.expect("readable");
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Output { exit: exit.expect("ends"), stdout: text(stdout), stderr: text(stderr) }
+}
+
+pub async fn wait(sandbox: &Sandbox) -> Ended {
+    tokio::time::timeout(PATIENCE, sandbox.wait()).await.expect("ends in time").expect("its end is known")
+}
+
+/// The log, without time stamps.
+pub fn log(sandbox: &Sandbox) -> String {
+    let lines = sandbox.logs().into_iter().flat_map(|path| {
+        let text = String::from_utf8_lossy(&std::fs::read(path).expect("readable")).into_owned();
+        text.lines().map(str::to_owned).collect::<Vec<_>>()
+    });
+    lines.map(|line| line.split_once(' ').expect("has a time stamp").1.to_owned() + "\n").collect()
+}

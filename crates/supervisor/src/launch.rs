@@ -1,0 +1,112 @@
+//! What a supervisor is started from, and the one answer it gives about the start.
+//!
+//! Both ends of this exchange come from the same build of `asb`, so unlike [`crate::wire`] it needs no generations.
+//! The launch file is the launcher's standard input; the answer is one JSON document on its standard output.
+
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::wire::FailureKind;
+
+/// Ids inside a sandbox run from 0 to one below this.
+pub const IDS: u32 = 0x1_0000;
+
+/// Everything the supervisor must know. Paths are those of the machine unless they say otherwise.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Launch {
+    /// The sandbox's own directory: `upper`, `work`, `root`, `layers/N` and `run` exist in it.
+    pub state: PathBuf,
+    pub hostname: String,
+    /// Id 0 inside is this id on the machine; [`IDS`] ids follow.
+    pub first_id: u32,
+    /// The supervisor's own id on the machine: outside the sandbox's range, and nobody else's.
+    pub supervisor_id: u32,
+    /// Files to write `0` to, in order to join the sandbox's cgroups.
+    pub cgroups: Vec<PathBuf>,
+    /// How many directories under `layers/` the root is stacked from.
+    pub layers: Vec<PathBuf>,
+    pub host_dirs: Vec<PathBuf>,
+    pub read_only_root: bool,
+    pub binds: Vec<Bind>,
+    /// The `sandboxd` program, shown at [`SANDBOXD`].
+    pub sandboxd: PathBuf,
+    pub address: Option<Ipv4Addr>,
+    pub log_bytes: u64,
+    pub main: Main,
+}
+
+/// Where `sandboxd` is found inside.
+pub const SANDBOXD: &str = "/.asb/sandboxd";
+
+/// A directory or file of the machine, shown inside with its ids mapped.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Bind {
+    pub source: PathBuf,
+    /// Inside.
+    pub target: PathBuf,
+    pub read_only: bool,
+}
+
+/// The main process.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Main {
+    /// Empty: the supervisor idles until it is told to stop.
+    pub argv: Vec<String>,
+    pub env: Vec<(String, String)>,
+    pub cwd: String,
+    pub uid: u32,
+    pub gid: u32,
+}
+
+/// The one answer about a start.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Report {
+    /// The main process has been executed.
+    Started,
+    Failed(Failure),
+}
+
+/// Which step of a start failed, on what, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    pub step: String,
+    pub path: Option<PathBuf>,
+    pub errno: i32,
+    /// Set when the sandbox itself was fine and only its program could not be started.
+    pub program: Option<FailureKind>,
+}
+
+/// Written by the launcher as soon as the supervisor exists, so that a later `asb` finds it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Identity {
+    pub pid: i32,
+    /// Field 22 of `/proc/PID/stat`: with the boot id it tells this process from a later one with the same pid.
+    pub start_time: u64,
+    pub boot_id: String,
+}
+
+/// The end of the main process, as the supervisor records it in `run/exit.json`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ExitRecord {
+    pub status: crate::wire::Status,
+    /// Nanoseconds since 1970.
+    pub at: u64,
+}
+
+/// File names in the sandbox's directory.
+pub mod file {
+    /// [`super::Identity`].
+    pub const IDENTITY: &str = "supervisor.json";
+    /// Nanoseconds since 1970, written once the main process runs: without it the start never succeeded.
+    pub const STARTED: &str = "started";
+    /// The only directory the supervisor may write to afterwards.
+    pub const RUN: &str = "run";
+    pub const SOCKET: &str = "socket";
+    /// [`super::ExitRecord`], in `run`.
+    pub const EXIT: &str = "exit.json";
+    pub const LOG: &str = "log";
+    pub const OLD_LOG: &str = "log.1";
+}

@@ -1,0 +1,190 @@
+//! The root filesystem of a sandbox, from an empty mount namespace to the point of no return.
+//!
+//! Everything is mounted by root of the machine, so nothing inside holds a right over any of these mounts.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use asb_supervisor::launch::{self, Launch};
+use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, fstatfs, open};
+use rustix::io::Errno;
+use rustix::mount::{MountAttrFlags, UnmountFlags};
+use rustix::process::{chdir, fchdir, pivot_root};
+
+use crate::dev::Devices;
+use crate::inside::Inside;
+use crate::step::{Result, Step};
+use crate::{dev, mount};
+
+const READ_ONLY: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_RDONLY;
+
+/// No set-user-id programs, no devices.
+fn plain() -> MountAttrFlags {
+    MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV
+}
+
+/// Shown, but never written to: they speak of the whole machine.
+const READ_ONLY_PATHS: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+
+/// Not shown at all: they tell about the machine or its other users.
+const MASKED_PATHS: [&str; 12] = [
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/sys/devices/virtual/powercap",
+    "/sys/firmware",
+];
+
+/// Builds the root and makes it the root of this mount namespace.
+pub fn enter(launch: &Launch, namespace: &OwnedFd) -> Result<Devices> {
+    chdir(&launch.state).step_at("enter", &launch.state)?;
+    let inside = Inside::new(overlay(launch, namespace)?, launch.first_id);
+    for path in &launch.host_dirs {
+        host_directory(&inside, path)?;
+    }
+    kernel_filesystems(&inside)?;
+    let devices = dev::mount(&inside, launch.first_id)?;
+    runtime_directory(&inside, launch.first_id)?;
+    names(&inside, launch)?;
+    sandboxd(&inside, &launch.sandboxd)?;
+    for bind in &launch.binds {
+        volume(&inside, bind, namespace)?;
+    }
+    inside.directory(Path::new(&launch.main.cwd))?;
+    hide(&inside)?;
+    if launch.read_only_root {
+        mount::restrict(&inside.root(), READ_ONLY, false).step_at("make read-only", "/")?;
+    }
+    pivot(&inside)?;
+    Ok(devices)
+}
+
+/// The image's layers with their ids mapped, under an upper layer that belongs to the sandbox's own ids.
+///
+/// The upper layer is not mapped: overlayfs would then silently be read-only.
+fn overlay(launch: &Launch, namespace: &OwnedFd) -> Result<OwnedFd> {
+    let mut lower = Vec::new();
+    for (index, source) in launch.layers.iter().enumerate() {
+        let layer = mount::view(source, false).step_at("open layer", source)?;
+        mount::map_ids(&layer, namespace).step_at("map the ids of layer", source)?;
+        let place = format!("layers/{index}");
+        let target = open(&place, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+        mount::attach(&layer, &target.step_at("open", &place)?).step_at("attach layer", source)?;
+        lower.push(place);
+    }
+    // Relative paths: the state directory's own may hold characters that mean something to overlayfs.
+    let options =
+        [("lowerdir", lower.join(":")), ("upperdir", "upper".to_owned()), ("workdir", "work".to_owned())];
+    let options: Vec<_> = options.iter().map(|(key, value)| (*key, value.as_str())).collect();
+    let overlay = mount::filesystem("overlay", &options, plain()).step_at("mount overlay", &launch.state)?;
+    let place = launch.state.join("root");
+    let target = open(&place, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    mount::attach(&overlay, &target.step_at("open", &place)?).step_at("attach overlay", &place)?;
+    open(&place, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).step_at("open", &place)
+}
+
+/// Ids are not mapped here: only what every user of the machine may read can be read.
+fn host_directory(inside: &Inside, path: &PathBuf) -> Result<()> {
+    let directory = mount::view(path, true).step_at("open host directory", path)?;
+    mount::restrict(&directory, plain() | READ_ONLY, true).step_at("make read-only", path)?;
+    mount::attach(&directory, &inside.directory(path)?).step_at("attach host directory", path)
+}
+
+fn kernel_filesystems(inside: &Inside) -> Result<()> {
+    let quiet = plain() | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    let proc = mount::filesystem("proc", &[], quiet).step_at("mount", "/proc")?;
+    mount::attach(&proc, &inside.directory(Path::new("/proc"))?).step_at("attach", "/proc")?;
+    let sys = mount::filesystem("sysfs", &[], quiet | READ_ONLY).step_at("mount", "/sys")?;
+    mount::attach(&sys, &inside.directory(Path::new("/sys"))?).step_at("attach", "/sys")
+}
+
+fn runtime_directory(inside: &Inside, first_id: u32) -> Result<()> {
+    let owner = first_id.to_string();
+    let options = [("mode", "755"), ("size", "64m"), ("uid", owner.as_str()), ("gid", owner.as_str())];
+    let run = mount::filesystem("tmpfs", &options, plain()).step_at("mount tmpfs", "/run")?;
+    mount::attach(&run, &inside.directory(Path::new("/run"))?).step_at("attach", "/run")
+}
+
+/// `/etc/hostname`, `/etc/hosts` and `/etc/resolv.conf`.
+fn names(inside: &Inside, launch: &Launch) -> Result<()> {
+    let hostname = &launch.hostname;
+    let address = launch.address.map_or_else(|| "127.0.1.1".to_owned(), |address| address.to_string());
+    let hosts =
+        format!("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n{address} {hostname}\n");
+    inside.write(Path::new("/etc/hostname"), format!("{hostname}\n").as_bytes())?;
+    inside.write(Path::new("/etc/hosts"), hosts.as_bytes())?;
+    // There is no network but the loopback interface: lookups are refused there at once instead of timing out.
+    inside.write(Path::new("/etc/resolv.conf"), b"nameserver 127.0.0.1\n")
+}
+
+fn sandboxd(inside: &Inside, program: &Path) -> Result<()> {
+    let view = mount::view(program, false).step_at("open", program)?;
+    mount::restrict(&view, plain() | READ_ONLY, false).step_at("make read-only", program)?;
+    mount::attach(&view, &inside.file(Path::new(launch::SANDBOXD))?).step_at("attach", launch::SANDBOXD)
+}
+
+fn volume(inside: &Inside, bind: &launch::Bind, namespace: &OwnedFd) -> Result<()> {
+    let view = mount::view(&bind.source, false).step_at("open volume", &bind.source)?;
+    mount::map_ids(&view, namespace).step_at("map the ids of volume", &bind.source)?;
+    let attributes = if bind.read_only { plain() | READ_ONLY } else { plain() };
+    mount::restrict(&view, attributes, false).step_at("restrict volume", &bind.source)?;
+    let kind = FileType::from_raw_mode(fstat(&view).step_at("inspect volume", &bind.source)?.st_mode);
+    let target = match kind {
+        FileType::Directory => inside.directory(&bind.target)?,
+        _ => inside.file(&bind.target)?,
+    };
+    refuse_kernel_filesystem(&target).step_at("mount a volume over", &bind.target)?;
+    mount::attach(&view, &target).step_at("attach volume", &bind.target)
+}
+
+/// A link in an image must not turn a volume's target into a file of `/proc` or `/sys`.
+fn refuse_kernel_filesystem(target: &OwnedFd) -> std::result::Result<(), Errno> {
+    const PROC_SUPER_MAGIC: u64 = 0x9fa0;
+    const SYSFS_MAGIC: u64 = 0x6265_6572;
+    match fstatfs(target)?.f_type as u64 {
+        PROC_SUPER_MAGIC | SYSFS_MAGIC => Err(Errno::PERM),
+        _ => Ok(()),
+    }
+}
+
+/// Read-only and masked paths of `/proc` and `/sys`; those this kernel does not have are skipped.
+fn hide(inside: &Inside) -> Result<()> {
+    for path in READ_ONLY_PATHS {
+        let Ok(target) = inside.find(Path::new(path)) else { continue };
+        let view = mount::view_of(&target).step_at("view", path)?;
+        mount::restrict(&view, READ_ONLY, false).step_at("make read-only", path)?;
+        mount::attach(&view, &target).step_at("attach", path)?;
+    }
+    let null = inside.find(Path::new("/dev/null")).step_at("open", "/dev/null")?;
+    let empty = mount::filesystem(
+        "tmpfs",
+        &[("size", "0"), ("nr_inodes", "1"), ("mode", "555")],
+        plain() | READ_ONLY,
+    )
+    .step("mount an empty directory")?;
+    for path in MASKED_PATHS {
+        let Ok(target) = inside.find(Path::new(path)) else { continue };
+        let kind = FileType::from_raw_mode(fstat(&target).step_at("inspect", path)?.st_mode);
+        let mask = if kind == FileType::Directory { mount::view_of(&empty) } else { mount::view_of(&null) };
+        mount::attach(&mask.step_at("view the mask of", path)?, &target).step_at("mask", path)?;
+    }
+    Ok(())
+}
+
+/// Makes the new root the root, and lets go of everything else that was mounted.
+fn pivot(inside: &Inside) -> Result<()> {
+    fchdir(inside.root().as_fd()).step("enter the new root")?;
+    // Both at once: the old root ends up on top of the new one, and is the one detached.
+    pivot_root(".", ".").step("pivot into the new root")?;
+    rustix::mount::unmount(".", UnmountFlags::DETACH).step("detach the old root")?;
+    chdir("/").step_at("enter", "/")?;
+    rustix::fs::accessat(CWD, "/proc/self", rustix::fs::Access::EXISTS, rustix::fs::AtFlags::empty())
+        .step_at("look for", "/proc/self")
+}

@@ -1,0 +1,351 @@
+//! The supervisor's life: one loop over children, output and connections, in which nothing is waited for but `poll`.
+
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use asb_supervisor::wire::{self, FailureKind, GENERATION, Reply, Request, Status};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, accept_with};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
+
+use crate::dial;
+use crate::log::{Log, Stream};
+use crate::mount::last_errno;
+use crate::peer::{Peer, Received, Work, packet_buffer, refusal};
+use crate::spawn::{self, Ground, Outcome, Program, Stdio};
+
+/// More connections than this are turned away.
+const PEERS: usize = 256;
+/// Output copied in one turn, so that a flood leaves time for everything else.
+const TURN: usize = 64 * 1024;
+
+pub struct Server {
+    pub ground: Ground,
+    /// Output of the main process.
+    pub streams: Vec<Stream>,
+    listener: OwnedFd,
+    signals: OwnedFd,
+    peers: Vec<Peer>,
+    buffer: Vec<u8>,
+    packet: Vec<u8>,
+    /// Who may connect: whoever started this sandbox.
+    master: u32,
+}
+
+/// How and when the main process ended.
+pub struct End {
+    pub status: Status,
+    pub at: u64,
+}
+
+/// What a turn of the loop looked at, in the order of its descriptors.
+enum Watched {
+    Signals,
+    Listener,
+    Stream(usize),
+    Peer(usize),
+    /// The other descriptor a peer waits for: a child on its way, a connection being made.
+    Work(usize),
+}
+
+impl Server {
+    pub fn new(ground: Ground, listener: OwnedFd, signals: OwnedFd) -> Self {
+        let (streams, peers) = (Vec::new(), Vec::new());
+        Self {
+            ground,
+            streams,
+            listener,
+            signals,
+            peers,
+            buffer: vec![0; TURN],
+            packet: packet_buffer(),
+            master: 0,
+        }
+    }
+
+    /// Until the main process ends or, where there is none, until told to stop.
+    pub fn run(&mut self, log: &mut Log, main: Option<Pid>) -> End {
+        let mut end = None;
+        loop {
+            for watched in self.wait() {
+                match watched {
+                    Watched::Signals => {
+                        drain_signals(&self.signals);
+                        end = end.or(self.reap(main));
+                    }
+                    Watched::Listener => self.accept(),
+                    Watched::Stream(index) => self.copy(index, log),
+                    Watched::Peer(index) => end = end.or(self.listen_to(index, main)),
+                    Watched::Work(index) => self.progress(index),
+                }
+            }
+            if let Some(status) = end {
+                return End { status, at: now() };
+            }
+            self.streams.retain(|stream| !stream.ended());
+            self.peers.retain(|peer| !matches!(peer.work, Work::Over));
+        }
+    }
+
+    /// Kills and reaps whatever is left, and takes its last output.
+    pub fn end_everything(&mut self, log: &mut Log) {
+        loop {
+            // SAFETY: signals every process of this pid namespace but this one; has no memory effects.
+            unsafe { libc::kill(-1, libc::SIGKILL) };
+            match rustix::process::wait(WaitOptions::empty()) {
+                Ok(Some((pid, status))) => self.ended(pid, status_of(status)),
+                Ok(None) | Err(Errno::INTR) => {}
+                Err(_) => break,
+            }
+        }
+        for index in 0..self.streams.len() {
+            while !self.streams[index].ended() {
+                self.copy(index, log);
+                if !readable(&self.streams[index].pipe) {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn wait(&self) -> Vec<Watched> {
+        let mut watched = vec![Watched::Signals, Watched::Listener];
+        let mut fds =
+            vec![PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
+        for (index, stream) in self.streams.iter().enumerate() {
+            watched.push(Watched::Stream(index));
+            fds.push(PollFd::new(&stream.pipe, PollFlags::IN));
+        }
+        for (index, peer) in self.peers.iter().enumerate() {
+            watched.push(Watched::Peer(index));
+            fds.push(PollFd::new(&peer.socket, PollFlags::IN));
+            let work = match &peer.work {
+                Work::Spawning { spawning, .. } => PollFd::new(&spawning.status, PollFlags::IN),
+                Work::Dialing(socket) => PollFd::new(socket, PollFlags::OUT),
+                _ => continue,
+            };
+            watched.push(Watched::Work(index));
+            fds.push(work);
+        }
+        if poll(&mut fds, None).is_err() {
+            return Vec::new();
+        }
+        let ready = fds.iter().map(|fd| !fd.revents().is_empty());
+        watched.into_iter().zip(ready).filter_map(|(watched, ready)| ready.then_some(watched)).collect()
+    }
+
+    /// Collects ended children; answers with the main process's end when it is among them.
+    fn reap(&mut self, main: Option<Pid>) -> Option<Status> {
+        let mut end = None;
+        while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
+            let status = status_of(status);
+            if Some(pid) == main {
+                end = Some(status);
+            }
+            self.ended(pid, status);
+        }
+        end
+    }
+
+    /// Tells whoever started it that a program has ended.
+    fn ended(&mut self, pid: Pid, status: Status) {
+        for index in 0..self.peers.len() {
+            match &self.peers[index].work {
+                Work::Spawning { spawning, .. } if spawning.pid == pid => self.progress(index),
+                _ => {}
+            }
+            let peer = &mut self.peers[index];
+            if matches!(peer.work, Work::Running(running) if running == pid) {
+                peer.reply(&Reply::Exited { status }, None);
+                peer.work = Work::Over;
+            }
+        }
+    }
+
+    fn accept(&mut self) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let Ok(socket) = accept_with(&self.listener, flags) else { return };
+        let trusted = rustix::net::sockopt::socket_peercred(&socket)
+            .is_ok_and(|credentials| credentials.uid.as_raw() == self.master);
+        if !trusted {
+            return;
+        }
+        let mut peer = Peer { socket, work: Work::Idle };
+        peer.reply(&Reply::Hello { generation: GENERATION }, None);
+        if self.peers.len() >= PEERS {
+            peer.fail(refusal(FailureKind::Busy, "too many connections to this sandbox"));
+            return;
+        }
+        self.peers.push(peer);
+    }
+
+    fn copy(&mut self, index: usize, log: &mut Log) {
+        let stream = &mut self.streams[index];
+        log.copy(stream, &mut self.buffer);
+    }
+
+    /// Takes a request; answers with an end when it was to stop.
+    fn listen_to(&mut self, index: usize, main: Option<Pid>) -> Option<Status> {
+        let peer = &mut self.peers[index];
+        match peer.request(&mut self.packet) {
+            Ok(None) => None,
+            Ok(Some(received)) => self.handle(index, received, main),
+            Err(failed) => {
+                if let Some(failed) = failed {
+                    peer.fail(failed);
+                }
+                // A program goes on without the connection that started it.
+                peer.work = Work::Over;
+                None
+            }
+        }
+    }
+
+    fn handle(&mut self, index: usize, received: Received, main: Option<Pid>) -> Option<Status> {
+        let Received { request, fds } = received;
+        let peer = &mut self.peers[index];
+        match (request, &peer.work) {
+            (Request::Exec(exec), Work::Idle) => self.exec(index, exec, fds),
+            (Request::Dial { port }, Work::Idle) => {
+                dial::begin(peer, port);
+                self.progress(index);
+            }
+            (Request::Signal { signal }, Work::Running(pid)) => {
+                let pid = *pid;
+                if let Err(failed) = send_signal(pid, signal) {
+                    peer.fail(failed);
+                }
+            }
+            (Request::Signal { .. }, Work::Spawning { .. }) => {
+                peer.fail(refusal(FailureKind::Busy, "the program has not started yet"));
+            }
+            (Request::SignalMain { signal }, Work::Idle) => return self.signal_main(index, signal, main),
+            (Request::Stop, Work::Idle) => {
+                peer.reply(&Reply::Done, None);
+                return Some(main.map_or(Status::Code(0), |_| Status::Signal(libc::SIGKILL)));
+            }
+            (Request::Unknown, _) => {
+                let message = format!("a request that a supervisor of generation {GENERATION} does not know");
+                peer.fail(refusal(FailureKind::Unsupported, &message));
+            }
+            _ => peer.fail(refusal(FailureKind::Malformed, "a request that does not fit this connection")),
+        }
+        None
+    }
+
+    fn exec(&mut self, index: usize, exec: wire::Exec, fds: Vec<OwnedFd>) {
+        let peer = &mut self.peers[index];
+        let wanted = usize::from(exec.stdin) + if exec.output { 2 } else { 0 };
+        if exec.terminal.is_none() && fds.len() != wanted {
+            peer.fail(refusal(FailureKind::Malformed, "not as many descriptors as streams"));
+            return;
+        }
+        let mut fds = fds.into_iter();
+        let stdin = if exec.stdin { fds.next() } else { None };
+        let stdio = match exec.terminal {
+            Some(size) => Stdio::Terminal(size),
+            None => Stdio::Files([stdin, fds.next(), fds.next()]),
+        };
+        let wire::Exec { argv, env, cwd, uid, gid, .. } = exec;
+        let program = Program { argv, env, cwd, uid, gid };
+        match spawn::start(&self.ground, &program, stdio) {
+            Ok(spawning) => {
+                peer.work = Work::Spawning { spawning, argv: program.argv, cwd: program.cwd };
+            }
+            Err(failed) => peer.fail(failed),
+        }
+    }
+
+    /// Moves on what a connection is waiting for.
+    fn progress(&mut self, index: usize) {
+        let Some(peer) = self.peers.get_mut(index) else { return };
+        match &mut peer.work {
+            Work::Dialing(_) => dial::finish(peer),
+            Work::Spawning { spawning, argv, cwd } => {
+                let pid = spawning.pid;
+                match spawning.outcome(argv, cwd) {
+                    Outcome::Pending => {}
+                    Outcome::Executed(terminal) => {
+                        peer.work = Work::Running(pid);
+                        let started = Reply::Started { pid: pid.as_raw_nonzero().get() };
+                        peer.reply(&started, terminal.as_ref().map(AsFd::as_fd));
+                    }
+                    Outcome::Failed(failed) => {
+                        peer.work = Work::Idle;
+                        peer.fail(failed);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn signal_main(&mut self, index: usize, signal: i32, main: Option<Pid>) -> Option<Status> {
+        let peer = &mut self.peers[index];
+        let Some(main) = main else {
+            // Nothing runs that could take it: the signals that end programs end the sandbox.
+            peer.reply(&Reply::Done, None);
+            return match signal {
+                libc::SIGTERM | libc::SIGINT | libc::SIGQUIT => Some(Status::Code(0)),
+                libc::SIGKILL => Some(Status::Signal(signal)),
+                _ => None,
+            };
+        };
+        match send_signal(main, signal) {
+            Ok(()) => peer.reply(&Reply::Done, None),
+            Err(failed) => peer.fail(failed),
+        }
+        None
+    }
+}
+
+fn send_signal(pid: Pid, signal: i32) -> Result<(), wire::Failed> {
+    // SAFETY: has no memory effects. The pid is that of a child not yet reaped, so it cannot be another process's.
+    if unsafe { libc::kill(pid.as_raw_nonzero().get(), signal) } == 0 {
+        return Ok(());
+    }
+    match last_errno() {
+        Errno::SRCH => Err(refusal(FailureKind::Ended, "the program has ended")),
+        errno => {
+            Err(spawn::failed(FailureKind::Malformed, errno, &format!("could not send signal {signal}")))
+        }
+    }
+}
+
+fn status_of(status: WaitStatus) -> Status {
+    match status.terminating_signal() {
+        Some(signal) => Status::Signal(signal),
+        None => Status::Code(status.exit_status().unwrap_or(0)),
+    }
+}
+
+fn readable(fd: &OwnedFd) -> bool {
+    let mut fds = [PollFd::new(fd, PollFlags::IN)];
+    let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready > 0)
+}
+
+/// A descriptor that is readable when a child has ended.
+pub fn signals() -> std::io::Result<OwnedFd> {
+    // SAFETY: the set lives through both calls; the descriptor is new and owned by nobody else.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, Signal::CHILD.as_raw());
+        if libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        let fd = libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+        if fd < 0 { Err(std::io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd)) }
+    }
+}
+
+fn drain_signals(signals: &OwnedFd) {
+    let mut buffer = [0; 128 * 4];
+    while matches!(rustix::io::read(signals, &mut buffer), Ok(read) if read > 0) {}
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_nanos() as u64)
+}

@@ -1,0 +1,306 @@
+//! Starting a program inside: from a fork of the supervisor to `execve` or a reason why not.
+
+use std::ffi::{CString, OsStr};
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+
+use asb_supervisor::wire::{Failed, FailureKind, Size};
+use rustix::fs::{Mode, OFlags, openat};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    sendmsg, socketpair,
+};
+use rustix::process::Pid;
+use rustix::pty::OpenptFlags;
+use rustix::termios::Winsize;
+
+use crate::fork::{Fork, exit, fork};
+use crate::mount::last_errno;
+use crate::rights;
+use crate::seccomp::{self, Filters};
+
+/// What every program inside is started with.
+pub struct Ground {
+    pub namespace: OwnedFd,
+    /// The directory of the sandbox's terminals.
+    pub terminals: OwnedFd,
+    pub null: OwnedFd,
+    pub filters: Filters,
+}
+
+pub struct Program {
+    pub argv: Vec<String>,
+    pub env: Vec<(String, String)>,
+    pub cwd: String,
+    pub uid: u32,
+    pub gid: u32,
+}
+
+pub enum Stdio {
+    Terminal(Size),
+    /// Standard input, output and error; the null device for those not given.
+    Files([Option<OwnedFd>; 3]),
+}
+
+/// A program on its way to `execve`.
+pub struct Spawning {
+    pub pid: Pid,
+    /// Becomes readable when the outcome is known.
+    pub status: OwnedFd,
+    /// The master side of its terminal, as soon as the child has sent it.
+    terminal: Option<OwnedFd>,
+}
+
+/// What came of a [`Spawning`] program.
+pub enum Outcome {
+    Pending,
+    Executed(Option<OwnedFd>),
+    Failed(Failed),
+}
+
+/// What the child says when it cannot go on: kind and errno, 8 bytes in all. With a terminal it first sends `[0; 8]`.
+const MESSAGE: usize = 8;
+
+pub fn start(ground: &Ground, program: &Program, stdio: Stdio) -> Result<Spawning, Failed> {
+    let prepared = Prepared::new(program)?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let (status, tell) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(internal)?;
+    match fork() {
+        Ok(Fork::Parent(pid)) => Ok(Spawning { pid, status, terminal: None }),
+        Ok(Fork::Child) => {
+            let (kind, errno) = become_program(ground, program, &prepared, stdio, &tell);
+            let mut message = [0; MESSAGE];
+            message[..4].copy_from_slice(&(kind as u32 + 1).to_ne_bytes());
+            message[4..].copy_from_slice(&errno.raw_os_error().to_ne_bytes());
+            let _ = rustix::net::send(&tell, &message, SendFlags::NOSIGNAL);
+            exit(127)
+        }
+        Err(errno @ (Errno::AGAIN | Errno::NOMEM)) => {
+            Err(failed(FailureKind::Limit, errno, "the sandbox has no process left"))
+        }
+        Err(errno) => Err(internal(errno)),
+    }
+}
+
+impl Spawning {
+    /// Looks whether the outcome is known by now.
+    pub fn outcome(&mut self, argv: &[String], cwd: &str) -> Outcome {
+        loop {
+            let mut message = [0; MESSAGE];
+            let (length, fd) =
+                match crate::peer::receive(self.status.as_fd(), &mut message, RecvFlags::empty()) {
+                    Ok((length, mut fds)) => (length, fds.pop()),
+                    Err(Errno::AGAIN | Errno::INTR) => return Outcome::Pending,
+                    Err(_) => (0, None),
+                };
+            if length == 0 {
+                // Closed by `execve`.
+                return Outcome::Executed(self.terminal.take());
+            }
+            if fd.is_some() {
+                self.terminal = fd;
+                continue;
+            }
+            let number =
+                |range: std::ops::Range<usize>| message[range].try_into().map_or(0, i32::from_ne_bytes);
+            return Outcome::Failed(describe(
+                number(0..4),
+                Errno::from_raw_os_error(number(4..8)),
+                argv,
+                cwd,
+            ));
+        }
+    }
+}
+
+/// Steps of the child that can fail, as sent in its message.
+#[derive(Clone, Copy)]
+enum Stage {
+    Rights,
+    Terminal,
+    Directory,
+    Filter,
+    Execute,
+}
+
+fn describe(stage: i32, errno: Errno, argv: &[String], cwd: &str) -> Failed {
+    let name = argv.first().map_or("", String::as_str);
+    match stage - 1 {
+        n if n == Stage::Rights as i32 => {
+            failed(FailureKind::Internal, errno, "could not take the user's rights")
+        }
+        n if n == Stage::Terminal as i32 => failed(FailureKind::Internal, errno, "could not open a terminal"),
+        n if n == Stage::Directory as i32 => {
+            failed(FailureKind::Directory, errno, &format!("could not enter the working directory `{cwd}`"))
+        }
+        n if n == Stage::Filter as i32 => {
+            failed(FailureKind::Internal, errno, "could not apply the system call filter")
+        }
+        _ if errno == Errno::NOENT && !name.contains('/') => {
+            failed(FailureKind::NotFound, errno, &format!("no such file on PATH: `{name}`"))
+        }
+        _ if errno == Errno::NOENT => {
+            failed(FailureKind::NotFound, errno, &format!("no such file: `{name}`"))
+        }
+        _ if errno == Errno::TOOBIG => {
+            failed(FailureKind::TooLarge, errno, "arguments and environment are larger than the kernel takes")
+        }
+        _ if errno == Errno::NOMEM || errno == Errno::AGAIN => {
+            failed(FailureKind::Limit, errno, &format!("the sandbox has no memory left for `{name}`"))
+        }
+        _ => failed(FailureKind::NotExecutable, errno, &format!("could not execute `{name}`")),
+    }
+}
+
+pub fn failed(kind: FailureKind, errno: Errno, message: &str) -> Failed {
+    Failed { kind, errno: errno.raw_os_error(), message: message.to_owned() }
+}
+
+fn internal(errno: Errno) -> Failed {
+    failed(FailureKind::Internal, errno, "could not start a process")
+}
+
+/// Arguments as the kernel wants them, and every place the program may be at.
+struct Prepared {
+    argv: Vec<CString>,
+    env: Vec<CString>,
+    candidates: Vec<CString>,
+}
+
+impl Prepared {
+    fn new(program: &Program) -> Result<Self, Failed> {
+        let malformed =
+            |what: &str| Failed { kind: FailureKind::Malformed, errno: 0, message: what.to_owned() };
+        let c_string =
+            |text: String| CString::new(text).map_err(|_| malformed("a NUL byte in the arguments"));
+        let name = program.argv.first().filter(|name| !name.is_empty());
+        let name = name.ok_or_else(|| malformed("no program was named"))?;
+        let path = program.env.iter().rev().find(|(key, _)| key == "PATH").map(|(_, value)| value.as_str());
+        let path = path.unwrap_or("/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+        let candidates: Vec<String> = if name.contains('/') {
+            vec![name.clone()]
+        } else {
+            path.split(':')
+                .map(|place| if place.is_empty() { "." } else { place })
+                .map(|place| format!("{place}/{name}"))
+                .collect()
+        };
+        Ok(Self {
+            argv: program.argv.iter().cloned().map(c_string).collect::<Result<_, _>>()?,
+            env: program
+                .env
+                .iter()
+                .map(|(key, value)| c_string(format!("{key}={value}")))
+                .collect::<Result<_, _>>()?,
+            candidates: candidates.into_iter().map(c_string).collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+/// Only returns when something failed.
+fn become_program(
+    ground: &Ground,
+    program: &Program,
+    prepared: &Prepared,
+    stdio: Stdio,
+    tell: &OwnedFd,
+) -> (Stage, Errno) {
+    let _ = rustix::process::setsid();
+    let rights = rights::become_user(&ground.namespace, program.uid, program.gid)
+        .and_then(|()| rights::limit_resources());
+    if let Err(errno) = rights {
+        return (Stage::Rights, errno);
+    }
+    let streams = match stdio {
+        Stdio::Terminal(size) => terminal(ground, size, tell),
+        Stdio::Files(files) => files_or_null(ground, &files),
+    };
+    if let Err(errno) = streams {
+        return (Stage::Terminal, errno);
+    }
+    if let Err(errno) = rustix::process::chdir(OsStr::from_bytes(program.cwd.as_bytes())) {
+        return (Stage::Directory, errno);
+    }
+    rustix::process::umask(Mode::from_raw_mode(0o022));
+    reset_signals();
+    close_on_exec_from(3);
+    if let Err(error) = ground.filters.apply() {
+        return (Stage::Filter, Errno::from_raw_os_error(seccomp::errno(&error)));
+    }
+    (Stage::Execute, execute(prepared))
+}
+
+/// Opens a terminal as the user, so that it is the user's, makes it the controlling one, and sends its other side back.
+fn terminal(ground: &Ground, size: Size, tell: &OwnedFd) -> Result<(), Errno> {
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let master = openat(&ground.terminals, "ptmx", flags, Mode::empty())?;
+    rustix::pty::unlockpt(&master)?;
+    let slave = rustix::pty::ioctl_tiocgptpeer(
+        &master,
+        OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC,
+    )?;
+    rustix::termios::tcsetwinsize(
+        &slave,
+        Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 },
+    )?;
+    rustix::process::ioctl_tiocsctty(&slave)?;
+    standard_streams([slave.as_fd(); 3])?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let fds = [master.as_fd()];
+    control.push(SendAncillaryMessage::ScmRights(&fds));
+    sendmsg(tell, &[IoSlice::new(&[0; MESSAGE])], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+fn files_or_null(ground: &Ground, files: &[Option<OwnedFd>; 3]) -> Result<(), Errno> {
+    standard_streams(std::array::from_fn(|index| files[index].as_ref().unwrap_or(&ground.null).as_fd()))
+}
+
+fn standard_streams([stdin, stdout, stderr]: [BorrowedFd<'_>; 3]) -> Result<(), Errno> {
+    rustix::stdio::dup2_stdin(stdin)?;
+    rustix::stdio::dup2_stdout(stdout)?;
+    rustix::stdio::dup2_stderr(stderr)
+}
+
+/// Every signal as a new program expects it: unblocked, with its default effect.
+fn reset_signals() {
+    // SAFETY: `signal` with a default disposition and `sigprocmask` with an empty set touch no memory but the set.
+    unsafe {
+        for number in 1..=libc::SIGRTMAX() {
+            libc::signal(number, libc::SIG_DFL);
+        }
+        let mut none: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut none);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+    }
+}
+
+/// The supervisor opens everything close-on-exec already; this holds whatever libraries may do.
+fn close_on_exec_from(first: u32) {
+    // SAFETY: only marks descriptors; none is closed before `execve`.
+    unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+}
+
+/// Tries each candidate as a shell would: a missing one is passed over, a forbidden one is remembered.
+fn execute(prepared: &Prepared) -> Errno {
+    let pointers = |strings: &[CString]| -> Vec<*const libc::c_char> {
+        strings.iter().map(|string| string.as_ptr()).chain([std::ptr::null()]).collect()
+    };
+    let (argv, env) = (pointers(&prepared.argv), pointers(&prepared.env));
+    let mut reason = Errno::NOENT;
+    for candidate in &prepared.candidates {
+        // SAFETY: all three are C strings or NULL-terminated arrays of them, and outlive the call.
+        unsafe { libc::execve(candidate.as_ptr(), argv.as_ptr(), env.as_ptr()) };
+        match last_errno() {
+            Errno::NOENT | Errno::NOTDIR => {}
+            Errno::ACCESS => reason = Errno::ACCESS,
+            errno => return errno,
+        }
+    }
+    reason
+}
