@@ -22,12 +22,7 @@ pub mod spec;
 
 pub use image::{Images, RootFs};
 pub use native::{
-<<<<<<< HEAD
-    Ended, Error, Exec, Exit, Native, ReadEnd, SANDBOXD_PORT, Sandbox, Session, SessionControl, TerminalSize,
-    WriteEnd,
-=======
     Ended, Error, Exec, Exit, FailureKind, Native, ReadEnd, SANDBOXD_PORT, Sandbox, Session, SessionControl,
     TerminalSize, WriteEnd,
->>>>>>> runtime
 };
 pub use spec::{Invalid, Limits, Mount, Process, SandboxId, Spec};

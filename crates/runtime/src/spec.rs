@@ -61,13 +61,6 @@ pub struct Limits {
     pub log_bytes: u64,
 }
 
-<<<<<<< HEAD
-impl SandboxId {
-    pub fn new(id: &str) -> Result<Self, String> { Ok(Self(id.to_owned())) }
-    pub fn as_str(&self) -> &str { &self.0 }
-}
-impl std::fmt::Display for SandboxId { fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result { f.write_str(&self.0) } }
-=======
 /// A field that cannot be what it is.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]
@@ -179,4 +172,3 @@ mod tests {
         assert!(serde_json::from_str::<SandboxId>(r#""../x""#).is_err());
     }
 }
->>>>>>> runtime
