@@ -42,6 +42,8 @@ pub struct Config {
     pub data_dir: PathBuf,
     /// CustomResourceDefinitions that exist from the start, as JSON objects.
     pub crds: Vec<Value>,
+    /// The only node: every new Pod that names none is bound to it at once, without a scheduler's write.
+    pub node_name: Option<String>,
 }
 
 /// The API server. Cheap to clone; all clones share one store.
@@ -88,7 +90,7 @@ pub enum Error {
 impl ApiServer {
     /// Opens the store, and makes the namespaces `default`, `kube-system` and `agent-sandbox-system`.
     pub async fn open(config: Config) -> Result<Self, Error> {
-        let Config { data_dir, crds } = config;
+        let Config { data_dir, crds, node_name } = config;
         pki::private_dir(&data_dir)?;
         let path = data_dir.join("store.redb");
         let (hints, received) = tokio::sync::mpsc::unbounded_channel();
@@ -103,6 +105,7 @@ impl ApiServer {
         let api = Arc::new(Api {
             store,
             registry: Registry::new(),
+            node_name,
             kubelet: RwLock::new(None),
             stopping: CancellationToken::new(),
         });

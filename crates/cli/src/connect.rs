@@ -16,12 +16,13 @@ const START: Duration = Duration::from_secs(30);
 /// The engine that runs; one is started when there is none.
 pub async fn engine(data_dir: &DataDir) -> anyhow::Result<Engine> {
     data_dir.create()?;
-    if data_dir.lock()?.is_some() {
-        eprintln!("starting the engine in {}", data_dir.path().display());
-        return start(data_dir, &[]);
-    }
     let until = Instant::now() + START;
     loop {
+        // An engine that is starting or stopping holds the lock without an announcement.
+        if data_dir.lock()?.is_some() {
+            eprintln!("starting the engine in {}", data_dir.path().display());
+            return start(data_dir, &[]);
+        }
         if let Some(engine) = data_dir.engine() {
             return Ok(engine);
         }

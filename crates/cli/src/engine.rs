@@ -41,19 +41,19 @@ pub async fn start(data_dir: &DataDir, api: SocketAddr, router: SocketAddr) -> a
     let (node_ready, pods) = oneshot::channel();
     let controller_client = client.clone();
     tasks.spawn(async move {
-        let ready = || drop(controllers_ready.send(()));
+        let ready = || _ = controllers_ready.send(());
         asb_controllers::sandbox::run(controller_client, asb_controllers::Config::default(), ready).await;
         anyhow::bail!("the controllers stopped")
     });
     let runner = node.clone();
     tasks.spawn(async move {
-        let done = runner.run(|| drop(node_ready.send(()))).await;
-        done.map_err(|error| anyhow::anyhow!(error).context("the node stopped"))
+        let done = runner.run(|| _ = node_ready.send(())).await;
+        done.context("the node stopped")
     });
 
     let token = Some(data_dir.router_token()?);
     let dial = Arc::new(ThroughNode(node));
-    let router = asb_router::serve(router, client, dial, asb_router::Config { token });
+    let router = asb_router::serve(router, client, dial, asb_router::Config { token, ..Default::default() });
     let router = router.await.context("failed to start the router")?;
     let api = server.serve(api).await.context("failed to start the API server")?;
     tokio::select! {

@@ -39,27 +39,27 @@ impl fmt::Display for Key {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Pod {
     pub metadata: ObjectMeta,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub spec: PodSpec,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub status: PodStatus,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodSpec {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub node_name: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodStatus {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub phase: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub conditions: Vec<PodCondition>,
-    #[serde(default, rename = "podIPs")]
+    #[serde(default, deserialize_with = "or_default", rename = "podIPs")]
     pub pod_ips: Vec<PodIp>,
 }
 
@@ -68,15 +68,15 @@ pub struct PodCondition {
     #[serde(rename = "type")]
     pub kind: String,
     pub status: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub reason: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub message: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PodIp {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub ip: String,
 }
 
@@ -97,18 +97,18 @@ impl Pod {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Service {
     pub metadata: ObjectMeta,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub spec: ServiceSpec,
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceSpec {
-    #[serde(default, rename = "clusterIP")]
+    #[serde(default, deserialize_with = "or_default", rename = "clusterIP")]
     pub cluster_ip: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub selector: BTreeMap<String, String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub ports: Vec<ServicePort>,
 }
 
@@ -116,12 +116,12 @@ pub struct ServiceSpec {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServicePort {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub name: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub protocol: String,
     pub port: u16,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     pub target_port: serde_json::Value,
 }
 
@@ -162,6 +162,15 @@ macro_rules! core_kind {
 core_kind!(Pod, "Pod", "pods");
 core_kind!(Service, "Service", "services");
 core_kind!(VolumeClaim, "PersistentVolumeClaim", "persistentvolumeclaims");
+
+/// Reads `null` as absent: some writers say one, some the other.
+fn or_default<'de, T, D>(deserializer: D) -> Result<T, D::Error>
+where
+    T: Default + Deserialize<'de>,
+    D: serde::Deserializer<'de>,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
 
 /// Whose an object is, as seen by one possible owner.
 #[derive(Debug, Clone, PartialEq)]

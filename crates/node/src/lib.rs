@@ -23,4 +23,4 @@ mod node;
 mod pod;
 mod volume;
 
-pub use node::{Config, Node};
+pub use node::{Config, Error, Node};

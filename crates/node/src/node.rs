@@ -46,14 +46,32 @@ pub(crate) struct Shared {
     sandboxes: Mutex<HashMap<String, Sandbox>>,
 }
 
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("failed to open the {what} below {path}")]
+    Open {
+        what: &'static str,
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("failed to open the runtime")]
+    Runtime(#[source] asb_runtime::Error),
+    #[error("failed to find the sandboxes that run already")]
+    Adopt(#[source] asb_runtime::Error),
+    #[error("failed to register this machine as a node")]
+    Register(#[source] kube::Error),
+}
+
 impl Node {
     /// Opens images, volumes and runtime below the data directory. Nothing is started yet.
-    pub fn open(client: Client, config: &Config) -> Result<Self, asb_runtime::Error> {
-        let at = |name: &str| config.data_dir.join(name);
+    pub fn open(client: Client, config: &Config) -> Result<Self, Error> {
+        let dir = &config.data_dir;
+        let failed = |what| move |source| Error::Open { what, path: dir.clone(), source };
         let shared = Shared {
-            runtime: Native::open(&at("sandboxes"))?,
-            images: Images::open(&at("images"))?,
-            volumes: Volumes::open(client.clone(), &config.data_dir)?,
+            runtime: Native::open(&dir.join("sandboxes")).map_err(Error::Runtime)?,
+            images: Images::open(&dir.join("images")).map_err(failed("images"))?,
+            volumes: Volumes::open(client.clone(), dir).map_err(failed("volumes"))?,
             addresses: Addresses::default(),
             // A sandbox that names no limit may still not take the machine down.
             default_memory: machine::memory_bytes() / 2,
@@ -80,10 +98,10 @@ impl Node {
     }
 
     /// Takes over what runs here already and runs Pods until the future is dropped.
-    pub async fn run(self, ready: impl FnOnce()) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        self.register().await?;
+    pub async fn run(self, ready: impl FnOnce()) -> Result<(), Error> {
+        self.register().await.map_err(Error::Register)?;
         let mut adopted: HashMap<String, Sandbox> = HashMap::new();
-        for sandbox in self.shared.runtime.list().await? {
+        for sandbox in self.shared.runtime.list().await.map_err(Error::Adopt)? {
             sandbox.spec().address.into_iter().for_each(|address| self.shared.addresses.keep(address));
             self.shared.remember(sandbox.id().as_str(), &sandbox);
             adopted.insert(sandbox.id().as_str().to_owned(), sandbox);

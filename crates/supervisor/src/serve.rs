@@ -1,6 +1,6 @@
 //! The supervisor's life: one loop over children, output and connections, in which nothing is waited for but `poll`.
 
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use asb_supervisor::wire::{self, FailureKind, GENERATION, Reply, Request, Status};
@@ -166,9 +166,7 @@ impl Server {
     fn accept(&mut self) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let Ok(socket) = accept_with(&self.listener, flags) else { return };
-        let trusted = rustix::net::sockopt::socket_peercred(&socket)
-            .is_ok_and(|credentials| credentials.uid.as_raw() == self.master);
-        if !trusted {
+        if peer_uid(&socket) != Some(self.master) {
             return;
         }
         let mut peer = Peer { socket, work: Work::Idle };
@@ -349,3 +347,20 @@ fn drain_signals(signals: &OwnedFd) {
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_nanos() as u64)
 }
+/// Who is at the other end. By hand: whoever is outside our pid namespace has pid 0 here, which rustix's `Pid` cannot be.
+fn peer_uid(socket: &OwnedFd) -> Option<u32> {
+    let mut credentials = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut size = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `size` bytes, which is how large `credentials` is.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut credentials).cast(),
+            &mut size,
+        )
+    };
+    (result == 0).then_some(credentials.uid)
+}
+

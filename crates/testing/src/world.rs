@@ -59,7 +59,7 @@ impl World {
     pub async fn embedded() -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let crds = asb_types::crd::all();
-        let config = asb_apiserver::Config { data_dir: dir.path().to_owned(), crds, node_name: None };
+        let config = asb_apiserver::Config { data_dir: dir.path().to_owned(), crds, node_name: Some(kubelet::NODE.to_owned()) };
         let server = asb_apiserver::ApiServer::open(config).await.expect("the embedded API server opens");
         Self::start(server.client("default"), Some(dir)).await
     }

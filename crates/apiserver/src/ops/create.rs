@@ -28,6 +28,7 @@ impl Api {
             object["metadata"] = json!({});
         }
         identify(target, namespace, &mut object)?;
+        self.bind(target, &mut object);
         let generated = object["metadata"]["name"].as_str().unwrap_or_default().is_empty();
         let prefix = object["metadata"]["generateName"].as_str().unwrap_or_default().to_owned();
         if object["metadata"]["resourceVersion"].as_str().is_some_and(|version| !version.is_empty()) {
@@ -81,6 +82,17 @@ impl Api {
             }
         }
         Err(ApiError::already_exists(&resource.group, &resource.plural, &prefix))
+    }
+
+    /// Binds a new Pod to the only node. A Pod with scheduling gates waits until somebody binds it.
+    fn bind(&self, target: &Target, object: &mut Value) {
+        let is_pod = target.resource.group.is_empty() && &*target.resource.plural == "pods";
+        let Some(node) = self.node_name.as_deref().filter(|_| is_pod) else { return };
+        let spec = &mut object["spec"];
+        let gated = spec["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty());
+        if spec.is_object() && !gated && spec["nodeName"].as_str().unwrap_or_default().is_empty() {
+            spec["nodeName"] = node.into();
+        }
     }
 }
 

@@ -26,6 +26,8 @@ pub(crate) const ATTEMPTS: usize = 64;
 pub(crate) struct Api {
     pub store: Store,
     pub registry: Registry,
+    /// Where new Pods are bound to.
+    pub node_name: Option<String>,
     pub kubelet: RwLock<Option<axum::Router>>,
     /// Ends watches and background work.
     pub stopping: CancellationToken,

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use asb_runtime::{Exec, Exit, ReadEnd, Sandbox, Session, SessionControl, TerminalSize, WriteEnd};
-use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
 use axum::extract::{Path, RawQuery, State};
 use axum::response::Response;
 use bytes::Bytes;
@@ -89,7 +89,7 @@ async fn serve(socket: WebSocket, sandbox: Sandbox, request: Request) {
     let last = frame(STATUS, status.to_string().as_bytes());
     // The client may be gone; then there is nobody to tell.
     let _ = sink.send(last).await;
-    let _ = sink.send(Message::Close(None)).await;
+    let _ = sink.send(Message::Close(Some(CloseFrame { code: close_code::NORMAL, reason: "".into() }))).await;
     let _ = sink.close().await;
 }
 

@@ -41,7 +41,9 @@ pub fn status(pod: &Pod, state: &Container, restarts: u32, now: Timestamp) -> Va
     let condition = |kind: &str, ok: bool, reason: Option<&str>| {
         let status = if ok { "True" } else { "False" };
         let since = transition(pod, kind, status).unwrap_or(now);
-        json!({"type": kind, "status": status, "reason": reason, "lastProbeTime": null, "lastTransitionTime": since})
+        let mut condition = json!({"type": kind, "status": status, "lastTransitionTime": since});
+        reason.into_iter().for_each(|reason| condition["reason"] = json!(reason));
+        condition
     };
     let mut status = json!({
         "phase": phase,
@@ -103,10 +105,10 @@ fn waiting(reason: &str, message: &str) -> Value {
 }
 
 fn terminated(since: SystemTime, ended: &Ended) -> Value {
-    let (code, signal) = match ended.exit {
-        Exit::Code(code) => (code, None),
-        Exit::Signal(signal) => (128 + signal, Some(signal)),
-        Exit::OutOfMemory => (137, None),
+    let code = match ended.exit {
+        Exit::Code(code) => code,
+        Exit::Signal(signal) => 128 + signal,
+        Exit::OutOfMemory => 137,
     };
     let reason = match ended.exit {
         Exit::Code(0) => "Completed",
@@ -114,7 +116,7 @@ fn terminated(since: SystemTime, ended: &Ended) -> Value {
         _ => "Error",
     };
     json!({"terminated": {
-        "exitCode": code, "signal": signal, "reason": reason,
+        "exitCode": code, "reason": reason,
         "startedAt": seconds(since), "finishedAt": seconds(ended.at),
     }})
 }
