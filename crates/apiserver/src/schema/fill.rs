@@ -24,6 +24,10 @@ impl Schema {
                 self.prune(map, path, root, unknown);
                 self.set_defaults(map);
                 for (name, child) in map.iter_mut() {
+                    // Metadata is the same for all kinds, whatever a schema says about it.
+                    if (root || self.embedded) && name == "metadata" {
+                        continue;
+                    }
                     if let Some(schema) = self.property(name) {
                         schema.walk(child, &join(path, name), false, unknown, depth + 1);
                     }
@@ -100,11 +104,17 @@ mod tests {
 
     #[test]
     fn an_embedded_resource_keeps_its_envelope() {
-        let schema = schema(json!({ "type": "object", "properties": { "inner": {
-            "type": "object", "x-kubernetes-embedded-resource": true, "properties": { "spec": { "type": "string" } } } } }));
-        let mut object =
-            json!({ "inner": { "kind": "K", "apiVersion": "v1", "metadata": {}, "spec": "s", "x": 1 } });
+        let schema = schema(
+            json!({ "type": "object", "properties": { "metadata": { "type": "object" }, "inner": {
+            "type": "object", "x-kubernetes-embedded-resource": true, "properties": { "spec": { "type": "string" } } } } }),
+        );
+        let mut object = json!({
+            "metadata": { "name": "kept" },
+            "inner": { "kind": "K", "apiVersion": "v1", "metadata": { "name": "kept" }, "spec": "s", "x": 1 },
+        });
         assert_eq!(schema.fill(&mut object), ["inner.x"]);
         assert_eq!(object["inner"]["kind"], "K");
+        assert_eq!(object["inner"]["metadata"]["name"], "kept");
+        assert_eq!(object["metadata"]["name"], "kept");
     }
 }
