@@ -180,6 +180,8 @@ impl ApiServer {
         let result = match self.api.get(target, "", &name) {
             Err(_) => self.api.create(target, "", object, &options).await,
             Ok(_) if !update => return Ok(()),
+            // Compiling schemas costs more than the rest of a start: do it only when something is new.
+            Ok(entry) if !registry::crd::differs(&entry.parse(), &object) => return Ok(()),
             Ok(_) => {
                 let merge = |current: &Value| {
                     let mut merged = current.clone();

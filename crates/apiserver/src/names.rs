@@ -46,7 +46,7 @@ impl Rule {
     pub fn check(self, name: &str) -> Option<String> {
         match self {
             Rule::Subdomain if name.len() > 253 => Some("must be no more than 253 bytes".into()),
-            Rule::Subdomain => (!name.split('.').all(|part| dns_label(part))).then(|| SUBDOMAIN.to_owned()),
+            Rule::Subdomain => (!name.split('.').all(dns_label)).then(|| SUBDOMAIN.to_owned()),
             Rule::Label | Rule::Label1035 if name.len() > 63 => Some("must be no more than 63 bytes".into()),
             Rule::Label => (!dns_label(name)).then(|| LABEL.to_owned()),
             Rule::Label1035 => {

@@ -9,10 +9,13 @@ use http::{HeaderMap, header};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
+use super::protobuf;
 use crate::status::ApiError;
 
 /// As in Kubernetes.
 pub(crate) const LIMIT: usize = 3 << 20;
+
+const ACCEPTED: &str = "application/json, application/yaml";
 
 pub(super) async fn read(body: Body) -> Result<Bytes, ApiError> {
     axum::body::to_bytes(body, LIMIT).await.map_err(|error| {
@@ -38,7 +41,11 @@ pub(super) fn parse_object(media_type: &str, raw: &[u8]) -> Result<(Value, Vec<S
     let (value, duplicates) = match media_type {
         "" | "application/json" | "*/*" => parse_json_strict(raw)?,
         "application/yaml" | "application/x-yaml" | "text/yaml" => (parse_yaml(raw)?, Vec::new()),
-        other => return Err(ApiError::unsupported_media(other, "application/json, application/yaml")),
+        "application/vnd.kubernetes.protobuf" => match protobuf::parse(raw) {
+            Some(value) => (value, Vec::new()),
+            None => return Err(ApiError::unsupported_media(media_type, ACCEPTED)),
+        },
+        other => return Err(ApiError::unsupported_media(other, ACCEPTED)),
     };
     if !value.is_object() {
         return Err(ApiError::bad_request("the body must be an object"));
@@ -173,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn yaml_is_read_and_protobuf_is_not() {
+    fn yaml_is_read_and_unknown_protobuf_is_not() {
         let (value, _) = parse_object("application/yaml", b"kind: Pod\nspec:\n  n: 1\n").expect("readable");
         assert_eq!(value["spec"]["n"], 1);
         assert_eq!(

@@ -68,11 +68,8 @@ impl Step {
                 .iter()
                 .filter(|item| {
                     let value = path.iter().fold(*item, |at, name| &at[name]);
-                    let matches = match value {
-                        Value::String(value) => value == text,
-                        other => other.to_string() == *text,
-                    };
-                    matches == *equal
+                    let shown = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                    (shown == *text) == *equal
                 })
                 .collect(),
         }

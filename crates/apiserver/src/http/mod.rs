@@ -8,6 +8,7 @@ mod kubelet;
 mod list;
 mod objects;
 mod openapi;
+mod protobuf;
 mod request;
 mod scale;
 mod table;

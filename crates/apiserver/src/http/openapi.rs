@@ -134,10 +134,14 @@ fn describe_paths(target: &Target, paths: &mut Map<String, Value>) {
         operation
     };
     let anything = json!({ "schema": { "type": "object" } });
-    let patches = json!({
+    let mut patches = json!({
         "application/json-patch+json": anything, "application/merge-patch+json": anything,
-        "application/strategic-merge-patch+json": anything, "application/apply-patch+yaml": anything,
+        "application/apply-patch+yaml": anything,
     });
+    // kubectl takes the strategic patch wherever it is offered.
+    if !target.resource.custom {
+        patches["application/strategic-merge-patch+json"] = anything;
+    }
     let mut common = Vec::new();
     if target.resource.namespaced {
         common.push(parameter("namespace", "path", true));

@@ -154,7 +154,8 @@ fn remove_left_out(
         } else if let (Some(text), Some(items), false) =
             (field.strip_prefix("v:"), object.as_array_mut(), kept)
         {
-            items.retain(|item| item.to_string() != text);
+            let gone: Value = serde_json::from_str(text).unwrap_or_default();
+            items.retain(|item| *item != gone);
         }
     }
 }

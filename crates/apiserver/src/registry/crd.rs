@@ -47,6 +47,17 @@ pub(crate) fn complete(crd: &mut Value, now: &str) {
     crd["status"] = json!({ "acceptedNames": names, "conditions": conditions, "storedVersions": stored });
 }
 
+/// Whether `wanted` asks for something that `stored` does not have.
+pub(crate) fn differs(stored: &Value, wanted: &Value) -> bool {
+    let mut completed = wanted.clone();
+    complete(&mut completed, "");
+    let covered = |field: &str| {
+        let have = &stored["metadata"][field];
+        wanted["metadata"][field].as_object().into_iter().flatten().all(|(key, value)| have[key] == *value)
+    };
+    completed["spec"] != stored["spec"] || !covered("labels") || !covered("annotations")
+}
+
 /// Checks a CRD, its schemas included.
 pub(crate) fn validate(crd: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();

@@ -31,12 +31,10 @@ pub(crate) fn set_defaults(resource: &Resource, object: &mut Value) {
             default(object, "reclaimPolicy", json!("Delete"));
             default(object, "volumeBindingMode", json!("Immediate"));
         }
-        ("networking.k8s.io", "networkpolicies") => {
-            if object["spec"]["policyTypes"].is_null() {
-                let egress = !object["spec"]["egress"].is_null();
-                object["spec"]["policyTypes"] =
-                    if egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) };
-            }
+        ("networking.k8s.io", "networkpolicies") if object["spec"]["policyTypes"].is_null() => {
+            let egress = !object["spec"]["egress"].is_null();
+            object["spec"]["policyTypes"] =
+                if egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) };
         }
         _ => {}
     }

@@ -72,7 +72,7 @@ impl Store {
 
     pub async fn write(&self, write: Write) -> Result<Arc<Entry>, WriteError> {
         let (reply, answer) = oneshot::channel();
-        self.queue.send(Command::Write(write, reply)).map_err(|_| WriteError::Stopped)?;
+        self.queue.send(Command::Write(Box::new(write), reply)).map_err(|_| WriteError::Stopped)?;
         answer.await.unwrap_or(Err(WriteError::Stopped))
     }
 

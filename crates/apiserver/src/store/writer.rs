@@ -58,8 +58,11 @@ pub(crate) enum WriteError {
     Stopped,
 }
 
+type Result = std::result::Result<Arc<Entry>, WriteError>;
+type Reply = oneshot::Sender<Result>;
+
 pub(super) enum Command {
-    Write(Write, oneshot::Sender<Result<Arc<Entry>, WriteError>>),
+    Write(Box<Write>, Reply),
     Stop(oneshot::Sender<()>),
 }
 
@@ -70,8 +73,6 @@ pub(super) struct Writer {
     pub ceiling: u64,
     pub unflushed: bool,
 }
-
-type Reply = (oneshot::Sender<Result<Arc<Entry>, WriteError>>, Result<Arc<Entry>, WriteError>);
 
 impl Writer {
     pub fn run(mut self, queue: Receiver<Command>) {
@@ -114,16 +115,16 @@ impl Writer {
         }
     }
 
-    fn commit(&mut self, batch: Vec<(Write, oneshot::Sender<Result<Arc<Entry>, WriteError>>)>) {
+    fn commit(&mut self, batch: Vec<(Box<Write>, Reply)>) {
         if batch.is_empty() {
             return;
         }
         let deferred = batch.iter().all(|(write, _)| write.deferred);
         let mut changes = Vec::with_capacity(batch.len());
-        let mut replies: Vec<Reply> = Vec::with_capacity(batch.len());
+        let mut replies: Vec<(Reply, Result)> = Vec::with_capacity(batch.len());
         let mut overlay: HashMap<Key, Option<Arc<Entry>>> = HashMap::new();
         for (write, reply) in batch {
-            match self.stage(write, &mut overlay) {
+            match self.stage(*write, &mut overlay) {
                 Ok(change) => {
                     replies.push((reply, Ok(change.entry.clone())));
                     changes.push(Arc::new(change));
@@ -149,7 +150,7 @@ impl Writer {
         &mut self,
         write: Write,
         overlay: &mut HashMap<Key, Option<Arc<Entry>>>,
-    ) -> Result<Change, WriteError> {
+    ) -> std::result::Result<Change, WriteError> {
         let Write { key, expect, op, .. } = write;
         let previous = match overlay.get(&key) {
             Some(staged) => staged.clone(),
@@ -175,7 +176,7 @@ impl Writer {
         Ok(Change { revision, key, deleted, entry, previous })
     }
 
-    fn persist(&mut self, changes: &[Arc<Change>], deferred: bool) -> Result<(), redb::Error> {
+    fn persist(&mut self, changes: &[Arc<Change>], deferred: bool) -> std::result::Result<(), redb::Error> {
         if changes.is_empty() {
             return Ok(());
         }
