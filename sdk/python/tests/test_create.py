@@ -192,3 +192,19 @@ def test_get_and_list_find_what_exists_and_do_not_delete_it(fake: FakeEngine) ->
     assert [sandbox.name for sandbox in Sandbox.list(engine=fake.engine)] == ["web"]
     with pytest.raises(SandboxNotFound, match="nobody"):
         Sandbox.get("nobody", engine=fake.engine)
+
+
+def test_a_pod_that_may_not_be_watched_is_no_obstacle(fake: FakeEngine) -> None:
+    def start(sandbox: dict) -> None:
+        fake.event(PODS, "ERROR", {"code": 403, "message": "pods is forbidden"})
+        fake.becomes_ready(sandbox)
+
+    fake.on_post = start
+    Sandbox.create("web", engine=fake.engine)
+
+
+def test_a_watch_that_breaks_is_told(fake: FakeEngine) -> None:
+    fake.on_post = lambda sandbox: fake.event(SANDBOXES, "ERROR", {"code": 500, "message": "store closed"})
+    with pytest.raises(EngineError, match="store closed"):
+        Sandbox.create("web", engine=fake.engine)
+    assert not fake.objects

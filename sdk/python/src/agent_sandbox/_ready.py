@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from ._errors import EngineError, SandboxError, SandboxFailed, SandboxNotFound, SandboxNotReady
+from ._errors import EngineError, SandboxFailed, SandboxNotFound, SandboxNotReady
 from ._transport import Transport, Watch
 
 Object = dict[str, Any]
@@ -153,14 +153,14 @@ class _Feed:
                 version = self._watch_once(kind, collection, version)
                 if not self._stopped:
                     version = self._look(kind, collection, version)
-        except SandboxError as error:
-            self._events.put(error)
-        except httpx.HTTPError as error:
-            self._events.put(EngineError(f"the watch of {kind} {self._name!r} broke: {error}"))
         except Exception as error:  # noqa: BLE001
-            # The socket is shut down under a reader when the feed stops; whatever that raises means nothing.
-            if not self._stopped:
-                self._events.put(error)
+            # The socket is shut down under a reader when the feed stops; whatever that raises means nothing. Nor does a
+            # Pod that we may not see: it only makes a failure known sooner.
+            if self._stopped or kind == "pod":
+                return
+            if isinstance(error, httpx.HTTPError):
+                error = EngineError(f"the watch of sandbox {self._name!r} broke: {error}")
+            self._events.put(error)
 
     def _watch_once(self, kind: str, collection: str, version: str | None) -> str | None:
         params = {

@@ -41,6 +41,8 @@ class Transport:
         if engine.ca:
             verify = ssl.create_default_context(cadata=engine.ca)
         timeout = httpx.Timeout(_DEFAULT, connect=_CONNECT)
+        # No cap on connections: every watch holds one, and a program may create many sandboxes at once.
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=20)
         self.engine = engine
         # trust_env off: a proxy of the environment must neither see local tokens nor stand in the way.
         self._api = httpx.Client(
@@ -48,6 +50,7 @@ class Transport:
             headers=_bearer(engine.token),
             verify=verify,
             timeout=timeout,
+            limits=limits,
             trust_env=False,
             transport=http,
         )
@@ -55,6 +58,7 @@ class Transport:
             base_url=engine.router,
             headers=_bearer(engine.router_token),
             timeout=timeout,
+            limits=limits,
             trust_env=False,
             transport=http,
         )
