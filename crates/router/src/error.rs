@@ -23,8 +23,6 @@ pub enum Error {
     MethodNotAllowed,
     #[error("unauthenticated")]
     Unauthenticated,
-    #[error("X-Sandbox-Pod-IP is not the address of sandbox \"{sandbox}\"; leave the header out.")]
-    PodAddressForeign { sandbox: String },
     #[error("Sandbox \"{sandbox}\" not found.")]
     Unknown { sandbox: String },
     #[error(
@@ -54,7 +52,6 @@ impl Error {
             | Self::PodAddressInvalid => StatusCode::BAD_REQUEST,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::Unauthenticated => StatusCode::UNAUTHORIZED,
-            Self::PodAddressForeign { .. } => StatusCode::FORBIDDEN,
             Self::Unknown { .. } => StatusCode::NOT_FOUND,
             Self::Suspended { .. } | Self::NotReady { .. } => StatusCode::SERVICE_UNAVAILABLE,
             Self::Unreachable { .. } => StatusCode::BAD_GATEWAY,

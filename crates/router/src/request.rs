@@ -18,7 +18,7 @@ pub struct Address {
     pub port: u16,
     /// UID of the Sandbox object, when the caller knows it.
     pub uid: Option<String>,
-    /// Where the caller believes the Pod is. Compared, never dialled.
+    /// Where the caller believes the Pod is. Checked for sense, never dialled.
     pub pod_address: Option<IpAddr>,
     /// How long the caller wants to wait for the response headers.
     pub timeout: Option<Duration>,

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
@@ -14,6 +14,7 @@ use http_body_util::{Either, Empty};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
+use tokio::time::Instant;
 
 use crate::dial::{Dial, Target};
 
@@ -39,6 +40,8 @@ pub struct Upstream {
 struct Idle {
     senders: HashMap<Place, Vec<(Sender, Instant)>>,
     count: usize,
+    /// Somebody closes the old ones.
+    swept: bool,
 }
 
 /// A response body that gives its connection back when it has been read to the end.
@@ -137,9 +140,30 @@ impl Upstream {
         }
     }
 
-    fn give_back(&self, place: Place, sender: Sender) {
-        if !sender.is_closed() {
-            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(place, sender);
+    fn give_back(self: &Arc<Self>, place: Place, sender: Sender) {
+        // Without a runtime nobody could close it later.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        if sender.is_closed() {
+            return;
+        }
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.push(place, sender);
+        if !std::mem::replace(&mut idle.swept, true) {
+            runtime.spawn(sweep(Arc::downgrade(self)));
+        }
+    }
+}
+
+/// Closes connections that nobody asks for, until there are none: an open one would keep its sandbox from being idle.
+async fn sweep(upstream: Weak<Upstream>) {
+    loop {
+        tokio::time::sleep(MAX_IDLE).await;
+        let Some(upstream) = upstream.upgrade() else { return };
+        let mut idle = upstream.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.drop_old();
+        if idle.count == 0 {
+            idle.swept = false;
+            return;
         }
     }
 }

@@ -2,6 +2,19 @@
 
 use std::io;
 
+/// Closes what whoever started us left open by mistake: a daemon would hold it for ever, and hand it to every command.
+///
+/// Must be the first thing that is done, before anything of ours is open.
+pub fn close_inherited() {
+    // JUSTIFICATION: there is no safe wrapper, because it can close what others own.
+    // SAFETY: nothing is open yet but the three standard streams, which are left alone. Where the call does not exist,
+    // nothing happens.
+    #[allow(unsafe_code)]
+    unsafe {
+        libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0);
+    }
+}
+
 /// Continues in a background process with a session of its own; the calling process ends here with exit code 0.
 ///
 /// Must be called while the process has one thread. What is open stays open, so a listener bound before the call is

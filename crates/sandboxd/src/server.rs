@@ -13,7 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
 
 use crate::cli::Options;
-use crate::detach::detach;
+use crate::detach;
 use crate::routes::Routes;
 
 /// More connections wait in the kernel's queue until one ends.
@@ -24,9 +24,12 @@ const MAX_HEADER_BYTES: usize = 64 * 1024;
 
 /// Serves until SIGTERM or SIGINT. Commands that still run then are killed.
 pub fn run(options: &Options) -> Result<(), String> {
+    if options.detach {
+        detach::close_inherited();
+    }
     let listener = bind(options.port)?;
     if options.detach {
-        detach().map_err(|error| format!("cannot go to the background: {error}"))?;
+        detach::detach().map_err(|error| format!("cannot go to the background: {error}"))?;
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -82,12 +82,9 @@ impl Found {
     pub fn target(self, address: &Address) -> Result<Target, Error> {
         let sandbox = || format!("{}/{}", address.namespace, address.name);
         match self {
-            // A caller may not choose addresses: one that could would reach everything the router's network reaches. So
-            // the header is only compared. A wrong one is refused rather than ignored, because the caller means a Pod
-            // that this sandbox no longer has.
-            Self::Ready(target) if address.pod_address.is_some_and(|given| given != target.address) => {
-                Err(Error::PodAddressForeign { sandbox: sandbox() })
-            }
+            // `X-Sandbox-Pod-IP` is not asked. A caller may not choose addresses: one that could would reach everything
+            // the router's network reaches. Nor is a wrong one refused: clients keep the address they saw first, and
+            // after a suspend and resume it is an old one while the name still says exactly whom they mean.
             Self::Ready(target) => Ok(target),
             Self::Suspended => {
                 Err(Error::Suspended { namespace: address.namespace.clone(), name: address.name.clone() })
@@ -140,14 +137,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_address_must_be_the_sandboxs_own() {
+    fn the_callers_idea_of_an_address_changes_nothing() {
         let directory = Directory::default();
         directory.pods.write().unwrap().apply(objects::test_pod("web", "uid-web", json!({})));
         let mut address = address("web");
-        address.pod_address = Some([10, 0, 0, 5].into());
-        assert!(directory.lookup(&address).target(&address).is_ok());
-        address.pod_address = Some([10, 0, 0, 6].into());
-        let refused = directory.lookup(&address).target(&address);
-        assert_eq!(refused, Err(Error::PodAddressForeign { sandbox: "ns/web".to_owned() }));
+        let told = directory.lookup(&address).target(&address).unwrap();
+        for given in [[10, 0, 0, 5], [10, 0, 0, 6]] {
+            address.pod_address = Some(given.into());
+            assert_eq!(directory.lookup(&address).target(&address), Ok(told.clone()));
+        }
     }
 }

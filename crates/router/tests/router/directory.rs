@@ -27,12 +27,15 @@ async fn a_request_that_names_nothing_right_is_400() {
 }
 
 #[tokio::test]
-async fn a_caller_may_confirm_an_address_but_not_choose_one() {
+async fn a_caller_may_not_choose_an_address() {
     let world = World::new().await;
-    assert_eq!(ask(&world, "X-Sandbox-ID: web\r\nX-Sandbox-Pod-IP: 10.0.0.5\r\n").await.0, 418);
-    let (status, detail) = ask(&world, "X-Sandbox-ID: web\r\nX-Sandbox-Pod-IP: 10.0.0.6\r\n").await;
-    assert_eq!(status, 403);
-    assert!(detail.contains("X-Sandbox-Pod-IP"), "{detail}");
+    for given in ["10.0.0.5", "10.0.0.6", "2001:db8::1"] {
+        let headers = format!("X-Sandbox-ID: web\r\nX-Sandbox-Pod-IP: {given}\r\n");
+        assert_eq!(ask(&world, &headers).await.0, 418, "{given}");
+    }
+    for (target, _) in world.dial.dials.lock().unwrap().iter() {
+        assert_eq!(target.address.to_string(), "10.0.0.5", "only what the directory says is dialled");
+    }
     assert_eq!(ask(&world, "X-Sandbox-ID: other\r\nX-Sandbox-Pod-IP: 10.0.0.6\r\n").await.0, 404);
 }
 

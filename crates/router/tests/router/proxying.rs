@@ -108,6 +108,18 @@ async fn a_connection_into_the_sandbox_is_used_again() {
 }
 
 #[tokio::test]
+async fn a_connection_that_nobody_uses_is_closed() {
+    let world = World::new().await;
+    assert_eq!(world.get("/").await.status, 418);
+    eventually("the connection is open", || world.inside.open_connections() == 1).await;
+    // The clock runs by itself when everybody waits, so this does not take as long as it says.
+    tokio::time::pause();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    tokio::time::resume();
+    eventually("the connection is closed", || world.inside.open_connections() == 0).await;
+}
+
+#[tokio::test]
 async fn a_kept_connection_that_died_is_replaced_without_the_caller_noticing() {
     let world = World::new().await;
     for round in 0..20 {

@@ -73,6 +73,12 @@ impl Inside {
         address
     }
 
+    pub fn open_connections(&self) -> usize {
+        let mut connections = self.connections.lock().unwrap();
+        while connections.try_join_next().is_some() {}
+        connections.len()
+    }
+
     /// Cuts every open connection, as a server does with idle ones.
     pub async fn cut_connections(&self) {
         let mut connections = std::mem::take(&mut *self.connections.lock().unwrap());

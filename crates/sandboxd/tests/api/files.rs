@@ -3,8 +3,10 @@
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::support::{Answer, Daemon, eventually, multipart};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde_json::{Value, json};
 
 fn names(listing: &Answer) -> Vec<String> {
@@ -166,6 +168,42 @@ fn every_way_out_of_the_base_directory_is_403() {
     for filename in ["../../x", "/../x", "out/x", "up/x", "new/../../x"] {
         assert_eq!(daemon.upload(filename, b"x").status, 403, "{filename}");
     }
+}
+
+#[test]
+fn a_link_swapped_in_during_a_call_does_not_lead_out() {
+    let daemon = Daemon::start();
+    let outside = daemon.path("../outside");
+    fs::create_dir(&outside).unwrap();
+    fs::write(outside.join("f"), "secret").unwrap();
+    fs::create_dir(daemon.path("dir")).unwrap();
+    fs::write(daemon.path("dir/f"), "inside").unwrap();
+    symlink("../outside", daemon.path("link")).unwrap();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let [dir, link] = ["dir", "link"].map(|name| daemon.path(name));
+            while !over.load(Ordering::Relaxed) {
+                renameat_with(CWD, &dir, CWD, &link, RenameFlags::EXCHANGE).unwrap();
+            }
+        });
+        let (mut inside, mut refused) = (0, 0);
+        for _ in 0..1000 {
+            let answer = daemon.get("/download/dir/f");
+            assert_ne!(answer.text(), "secret");
+            inside += usize::from(answer.text() == "inside");
+            refused += usize::from(answer.status == 403);
+            let written = daemon.upload("dir/f", b"inside");
+            assert!([200, 403].contains(&written.status), "{}", written.text());
+        }
+        over.store(true, Ordering::Relaxed);
+        assert!(inside > 0 && refused > 0, "the race was run: {inside} inside, {refused} refused");
+    });
+    assert_eq!(
+        fs::read_to_string(outside.join("f")).unwrap(),
+        "secret",
+        "nothing was written outside either"
+    );
 }
 
 #[test]

@@ -8,8 +8,9 @@ use crate::support::port_in;
 #[test]
 fn detached_it_listens_when_the_foreground_process_ends() {
     let directory = tempfile::tempdir().unwrap();
-    let output = Command::new(env!("CARGO_BIN_EXE_asb-sandboxd"))
-        .args(["--port", "0", "--detach"])
+    // Through a shell that leaves descriptor 9 open: output() returns only if nobody keeps the pipes.
+    let output = Command::new("sh")
+        .args(["-c", "exec \"$0\" --port 0 --detach 9>&1", env!("CARGO_BIN_EXE_asb-sandboxd")])
         .env("SANDBOX_BASE_DIR", directory.path())
         .output()
         .unwrap();

@@ -1,0 +1,7 @@
+import pytest
+from fake import FakeEngine
+
+
+@pytest.fixture
+def fake() -> FakeEngine:
+    return FakeEngine()
