@@ -40,9 +40,15 @@ impl Process {
 
     /// Waits until the process has ended and, if it was the first of a pid namespace, all others in there too.
     pub async fn ended(self) -> io::Result<()> {
-        // A pidfd refuses the flag for writing readiness on some kernels; reading is what tells the end.
-        AsyncFd::register_with_interest(self.0, Interest::READABLE)?.readable().await.map(drop)
+        watch(self.0, Interest::READABLE)?.readable().await.map(drop)
     }
+}
+
+/// A descriptor whose readiness can be awaited.
+#[allow(unsafe_code)]
+pub fn watch(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an `OwnedFd` that is moved in stays open, and the same, until the result is dropped.
+    unsafe { AsyncFd::register_with_interest(fd, interest) }.map_err(Into::into)
 }
 
 fn start_time(pid: i32) -> Option<u64> {

@@ -1,6 +1,6 @@
 //! The supervisor's life: one loop over children, output and connections, in which nothing is waited for but `poll`.
 
-use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use asb_supervisor::wire::{self, FailureKind, GENERATION, Reply, Request, Status};
@@ -166,8 +166,7 @@ impl Server {
     fn accept(&mut self) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let Ok(socket) = accept_with(&self.listener, flags) else { return };
-        let trusted = rustix::net::sockopt::socket_peercred(&socket)
-            .is_ok_and(|credentials| credentials.uid.as_raw() == self.master);
+        let trusted = peer_uid(&socket) == Some(self.master);
         if !trusted {
             return;
         }
@@ -298,6 +297,24 @@ impl Server {
         }
         None
     }
+}
+
+/// Who is at the other end. `asb` has no pid in here, so that part of its credentials is 0.
+fn peer_uid(socket: &OwnedFd) -> Option<u32> {
+    let mut credentials = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes to a plain C structure of that size.
+    let result = unsafe {
+        let credentials = (&raw mut credentials).cast();
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            credentials,
+            &raw mut length,
+        )
+    };
+    (result == 0).then_some(credentials.uid)
 }
 
 fn send_signal(pid: Pid, signal: i32) -> Result<(), wire::Failed> {

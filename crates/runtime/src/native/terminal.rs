@@ -8,7 +8,9 @@ use std::task::{Context, Poll, ready};
 
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+
+use crate::process::watch;
 
 /// Cheap to clone; the program inside is hung up on when the last one is dropped.
 #[derive(Clone)]
@@ -19,7 +21,7 @@ pub struct Terminal {
 impl Terminal {
     pub fn new(fd: OwnedFd) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&fd, true)?;
-        Ok(Self { fd: Arc::new(AsyncFd::register(fd)?) })
+        Ok(Self { fd: Arc::new(watch(fd, Interest::READABLE | Interest::WRITABLE)?) })
     }
 }
 
