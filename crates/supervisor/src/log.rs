@@ -19,6 +19,8 @@ pub struct Log {
     file: Option<std::fs::File>,
     written: u64,
     half: u64,
+    /// Lines on their way to the file.
+    pending: Vec<u8>,
 }
 
 /// One of the two streams and the line it is in the middle of.
@@ -31,7 +33,8 @@ pub struct Stream {
 
 impl Log {
     pub fn new(directory: OwnedFd, bytes: u64) -> Self {
-        let mut log = Self { directory, file: None, written: 0, half: (bytes / 2).max(LEAST) };
+        let mut log =
+            Self { directory, file: None, written: 0, half: (bytes / 2).max(LEAST), pending: Vec::new() };
         log.file = log.create();
         log
     }
@@ -47,13 +50,14 @@ impl Log {
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return,
             Err(_) => 0,
         };
+        // What is read at once was written at about the same time.
+        let now = timestamp(SystemTime::now());
         if read == 0 {
             if !stream.partial.is_empty() {
-                self.line(stream.name, 'P', &stream.partial);
+                self.line(&now, stream.name, 'P', &stream.partial);
                 stream.partial = Vec::new();
             }
             stream.ended = true;
-            return;
         }
         let mut rest = &buffer[..read];
         while !rest.is_empty() {
@@ -62,7 +66,7 @@ impl Log {
             match end.filter(|end| *end <= room) {
                 Some(end) => {
                     stream.partial.extend_from_slice(&rest[..end]);
-                    self.line(stream.name, 'F', &stream.partial);
+                    self.line(&now, stream.name, 'F', &stream.partial);
                     stream.partial.clear();
                     rest = &rest[end + 1..];
                 }
@@ -71,29 +75,37 @@ impl Log {
                     stream.partial.extend_from_slice(&rest[..taken]);
                     rest = &rest[taken..];
                     if stream.partial.len() == LINE && !rest.is_empty() {
-                        self.line(stream.name, 'P', &stream.partial);
+                        self.line(&now, stream.name, 'P', &stream.partial);
                         stream.partial.clear();
                     }
                 }
             }
         }
+        self.flush();
     }
 
-    fn line(&mut self, stream: &str, tag: char, text: &[u8]) {
-        let mut line = Vec::with_capacity(text.len() + 48);
-        line.extend_from_slice(timestamp(SystemTime::now()).as_bytes());
-        line.extend_from_slice(format!(" {stream} {tag} ").as_bytes());
-        line.extend_from_slice(text);
-        line.push(b'\n');
-        if self.written + line.len() as u64 > self.half {
+    fn line(&mut self, now: &str, stream: &str, tag: char, text: &[u8]) {
+        let length = (now.len() + stream.len() + text.len() + 5) as u64;
+        if self.written + length > self.half {
+            self.flush();
             self.rotate();
         }
-        // A full disk loses lines; it must not end the sandbox.
-        if let Some(file) = &mut self.file
-            && file.write_all(&line).is_ok()
-        {
-            self.written += line.len() as u64;
+        self.written += length;
+        for part in [now, " ", stream, if tag == 'F' { " F " } else { " P " }] {
+            self.pending.extend_from_slice(part.as_bytes());
         }
+        self.pending.extend_from_slice(text);
+        self.pending.push(b'\n');
+    }
+
+    fn flush(&mut self) {
+        if let Some(file) = &mut self.file {
+            // A full disk loses lines; it must not end the sandbox.
+            let _ = file.write_all(&self.pending);
+        }
+        // A flood of short lines takes room for their time stamps, which is not kept.
+        self.pending.clear();
+        self.pending.shrink_to(LINE);
     }
 
     fn rotate(&mut self) {

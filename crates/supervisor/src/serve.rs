@@ -166,7 +166,8 @@ impl Server {
     fn accept(&mut self) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let Ok(socket) = accept_with(&self.listener, flags) else { return };
-        if peer_uid(&socket) != Some(self.master) {
+        let trusted = peer_uid(&socket) == Some(self.master);
+        if !trusted {
             return;
         }
         let mut peer = Peer { socket, work: Work::Idle };
@@ -298,6 +299,24 @@ impl Server {
     }
 }
 
+/// Who is at the other end. `asb` has no pid in here, so that part of its credentials is 0.
+fn peer_uid(socket: &OwnedFd) -> Option<u32> {
+    let mut credentials = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes to a plain C structure of that size.
+    let result = unsafe {
+        let credentials = (&raw mut credentials).cast();
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            credentials,
+            &raw mut length,
+        )
+    };
+    (result == 0).then_some(credentials.uid)
+}
+
 fn send_signal(pid: Pid, signal: i32) -> Result<(), wire::Failed> {
     // SAFETY: has no memory effects. The pid is that of a child not yet reaped, so it cannot be another process's.
     if unsafe { libc::kill(pid.as_raw_nonzero().get(), signal) } == 0 {
@@ -347,20 +366,3 @@ fn drain_signals(signals: &OwnedFd) {
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_nanos() as u64)
 }
-/// Who is at the other end. By hand: whoever is outside our pid namespace has pid 0 here, which rustix's `Pid` cannot be.
-fn peer_uid(socket: &OwnedFd) -> Option<u32> {
-    let mut credentials = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
-    let mut size = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `size` bytes, which is how large `credentials` is.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut credentials).cast(),
-            &mut size,
-        )
-    };
-    (result == 0).then_some(credentials.uid)
-}
-

@@ -1,0 +1,199 @@
+//! Programs beside the main one, and connections to ports inside.
+
+use asb_runtime::{Error, Exit, FailureKind, TerminalSize};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::common::{World, exec, log, output, run, shell, wait};
+
+#[tokio::test]
+async fn streams_and_exit_code_of_a_program_come_back() {
+    let world = World::new();
+    let sandbox = world.idle().await;
+    let mut program = shell("tr a-z A-Z; echo problem >&2; exit 3");
+    program.stdin = true;
+    let output = output(sandbox.exec(&program).await.expect("starts"), b"quiet\n").await;
+    assert_eq!((output.stdout.as_str(), output.stderr.as_str()), ("QUIET\n", "problem\n"));
+    assert_eq!(output.exit, Exit::Code(3));
+    assert_eq!(run(&sandbox, &shell("kill -USR1 $$")).await.exit, Exit::Signal(libc::SIGUSR1));
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn program_that_is_missing_is_not_one_that_failed() {
+    let world = World::new();
+    let sandbox = world.idle().await;
+    assert_eq!(run(&sandbox, &exec(&["false"])).await.exit, Exit::Code(1));
+    let cases = [
+        (exec(&["pyhton"]), FailureKind::NotFound, "no such file on PATH: `pyhton`"),
+        (exec(&["/usr/bin/pyhton"]), FailureKind::NotFound, "no such file: `/usr/bin/pyhton`"),
+        (exec(&["/etc/passwd"]), FailureKind::NotExecutable, "could not execute `/etc/passwd`"),
+    ];
+    for (program, expected, words) in cases {
+        match sandbox.exec(&program).await.map(|_| ()) {
+            Err(Error::Program { kind, message, .. }) => {
+                assert_eq!((kind, message.as_str()), (expected, words))
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    let mut nowhere = shell("true");
+    nowhere.cwd = Some("/no/where".into());
+    let failed = sandbox.exec(&nowhere).await.map(|_| ());
+    assert!(matches!(failed, Err(Error::Program { kind: FailureKind::Directory, .. })), "{failed:?}");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn program_has_the_main_ones_environment_and_its_own() {
+    let world = World::new();
+    let mut spec = world.spec(&[]);
+    spec.process
+        .env
+        .extend([("A", "main"), ("B", "main")].map(|(key, value)| (key.to_owned(), value.to_owned())));
+    spec.process.uid = 1000;
+    let sandbox = world.native.start(&spec).await.expect("starts");
+    let mut program = shell(
+        "echo $A $B; pwd; id -u; cat /proc/self/status | grep -E 'CapEff|NoNewPrivs|Seccomp:'; ls /proc/self/fd | wc -l",
+    );
+    program.env.push(("B".to_owned(), "own".to_owned()));
+    program.cwd = Some("/usr".into());
+    let output = run(&sandbox, &program).await;
+    let expected = "main own\n/usr\n1000\nCapEff:\t0000000000000000\nNoNewPrivs:\t1\nSeccomp:\t2\n4\n";
+    assert_eq!(output.stdout, expected, "{output:?}");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn terminal_has_the_size_it_was_given_last() {
+    let world = World::new();
+    let sandbox = world.idle().await;
+    let mut program =
+        shell("test -t 0 && tty && stty size && read line && stty size && test -O $(tty) && exit 5");
+    program.stdin = true;
+    program.terminal = Some(TerminalSize { columns: 80, rows: 24 });
+    let mut session = sandbox.exec(&program).await.expect("starts");
+    assert!(session.stderr.is_none());
+    let mut seen = String::new();
+    let mut buffer = [0; 256];
+    while !seen.contains("24 80") {
+        let read = session.stdout.read(&mut buffer).await.expect("readable");
+        assert!(read > 0, "ended early: {seen}");
+        seen.push_str(&String::from_utf8_lossy(&buffer[..read]));
+    }
+    session.control.resize(TerminalSize { columns: 100, rows: 50 }).await.expect("resizes");
+    session.stdin.as_mut().expect("asked for").write_all(b"go\n").await.expect("taken");
+    let mut rest = String::new();
+    session.stdout.read_to_string(&mut rest).await.expect("ends cleanly");
+    assert!(rest.contains("50 100"), "{rest}");
+    assert_eq!(session.control.wait().await.expect("ends"), Exit::Code(5));
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn dropping_a_terminal_hangs_up_on_its_program() {
+    let world = World::new();
+    let sandbox = world.idle().await;
+    let mut program = exec(&["sleep", "1000"]);
+    program.terminal = Some(TerminalSize { columns: 80, rows: 24 });
+    let mut session = sandbox.exec(&program).await.expect("starts");
+    drop((session.stdin, session.stdout));
+    assert_eq!(session.control.wait().await.expect("ends"), Exit::Signal(libc::SIGHUP));
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn big_output_comes_through_whole() {
+    let world = World::new();
+    let sandbox = world.idle().await;
+    let output = run(&sandbox, &shell("yes 0123456789 | head -c 8000000")).await;
+    assert_eq!((output.stdout.len(), output.exit), (8_000_000, Exit::Code(0)));
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn large_environment_works_and_a_larger_one_is_refused_clearly() {
+    let world = World::new();
+    let sandbox = world.idle().await;
+    let with = |count: usize| {
+        let mut program = shell("env | wc -c");
+        program.env = (0..count).map(|index| (format!("V{index}"), "x".repeat(100_000))).collect();
+        program
+    };
+    let output = run(&sandbox, &with(10)).await;
+    assert!(output.stdout.trim().parse::<usize>().expect("a number") > 1_000_000, "{output:?}");
+    let refused = sandbox.exec(&with(20)).await.map(|_| ()).expect_err("too large");
+    let words = std::error::Error::source(&refused).map(ToString::to_string).unwrap_or_default();
+    assert!(words.contains("larger than 1 MiB"), "{refused:?}");
+    assert_eq!(run(&sandbox, &shell("echo fine")).await.stdout, "fine\n");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn program_can_be_signalled() {
+    let world = World::new();
+    let sandbox = world.idle().await;
+    let mut session = sandbox.exec(&exec(&["sleep", "1000"])).await.expect("starts");
+    session.control.signal(libc::SIGINT).await.expect("sent");
+    assert_eq!(session.control.wait().await.expect("ends"), Exit::Signal(libc::SIGINT));
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn program_ends_with_the_main_process() {
+    let world = World::new();
+    let sandbox = world.start(&["sh", "-c", "while ! test -e /tmp/go; do sleep 0.01; done"]).await;
+    let mut session = sandbox.exec(&shell("touch /tmp/go; sleep 1000")).await.expect("starts");
+    assert_eq!(session.control.wait().await.expect("ends"), Exit::Signal(libc::SIGKILL));
+    assert_eq!(wait(&sandbox).await.exit, Exit::Code(0));
+    assert!(matches!(sandbox.exec(&shell("true")).await.map(|_| ()), Err(Error::Ended(_))));
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn server_inside_is_reached_and_a_closed_port_is_refused() {
+    let world = World::new();
+    let sandbox = world
+        .start(&[
+            "python3",
+            "-u",
+            "-c",
+            "
+import http.server, socketserver
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers(); self.wfile.write(b'from inside')
+server = socketserver.TCPServer(('127.0.0.1', 80), Handler)
+print('listening')
+server.serve_forever()",
+        ])
+        .await;
+    assert!(matches!(sandbox.dial(81).await, Err(Error::Refused { port: 81, .. })));
+    eventually(|| log(&sandbox).contains("listening")).await;
+    let mut stream = sandbox.dial(80).await.expect("connects");
+    stream.write_all(b"GET / HTTP/1.0\r\n\r\n").await.expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("answered");
+    assert!(answer.ends_with("from inside"), "{answer}");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn sandboxd_is_started_once_by_the_first_who_dial_it() {
+    let world = World::new();
+    let sandbox = world.idle().await;
+    let (first, second) =
+        tokio::join!(sandbox.dial(asb_runtime::SANDBOXD_PORT), sandbox.dial(asb_runtime::SANDBOXD_PORT));
+    first.expect("connects");
+    second.expect("connects");
+    let running = run(&sandbox, &shell("grep -l sandboxd /proc/[0-9]*/comm | wc -l")).await;
+    assert_eq!(running.stdout, "1\n");
+    world.finish().await;
+}
+
+async fn eventually(condition: impl Fn() -> bool) {
+    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(30);
+    while !condition() {
+        assert!(tokio::time::Instant::now() < deadline, "never happened");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+}

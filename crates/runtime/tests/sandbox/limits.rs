@@ -1,0 +1,72 @@
+//! What a sandbox may use at most.
+
+use asb_runtime::Exit;
+
+use crate::common::{World, exec, run, shell, wait};
+
+/// Touches more memory than it may have.
+const BOMB: &str = "x = bytearray(200 << 20)\nfor at in range(0, len(x), 4096): x[at] = 1";
+
+#[tokio::test]
+async fn memory_bomb_ends_as_out_of_memory() {
+    let world = World::new();
+    let mut spec = world.spec(&["python3", "-c", BOMB]);
+    spec.limits.memory_bytes = Some(64 << 20);
+    let sandbox = world.native.start(&spec).await.expect("starts");
+    assert_eq!(wait(&sandbox).await.exit, Exit::OutOfMemory);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn memory_bomb_beside_the_main_process_leaves_that_alone() {
+    let world = World::new();
+    let mut spec = world.spec(&[]);
+    spec.limits.memory_bytes = Some(64 << 20);
+    let sandbox = world.native.start(&spec).await.expect("starts");
+    assert_eq!(run(&sandbox, &exec(&["python3", "-c", BOMB])).await.exit, Exit::OutOfMemory);
+    assert_eq!(
+        run(&sandbox, &shell("kill -9 $$")).await.exit,
+        Exit::Signal(libc::SIGKILL),
+        "this one was no bomb"
+    );
+    assert_eq!(run(&sandbox, &shell("echo alive")).await.stdout, "alive\n");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn fork_bomb_is_bounded_and_deleted() {
+    let world = World::new();
+    let mut spec = world.spec(&[]);
+    spec.limits.pids = 32;
+    let sandbox = world.native.start(&spec).await.expect("starts");
+    let script = "import os, time
+count = 0
+try:
+    while True:
+        if os.fork() == 0: time.sleep(1000)
+        count += 1
+except BlockingIOError: print(count)";
+    let mut session = sandbox.exec(&exec(&["python3", "-c", script])).await.expect("starts");
+    assert_eq!(session.control.wait().await.expect("ends"), Exit::Code(0));
+    let mut count = [0; 2];
+    tokio::io::AsyncReadExt::read_exact(&mut session.stdout, &mut count).await.expect("printed");
+    assert_eq!(&count, b"30", "supervisor and forker have the other two");
+    assert!(sandbox.exec(&shell("true")).await.is_ok() || sandbox.delete().await.is_ok());
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn processor_time_is_limited() {
+    let world = World::new();
+    let mut spec = world.spec(&[]);
+    spec.limits.cpu_millis = Some(200);
+    let sandbox = world.native.start(&spec).await.expect("starts");
+    let script = "import time
+wall, cpu = time.monotonic(), time.process_time()
+while time.monotonic() - wall < 1: pass
+print((time.process_time() - cpu) / (time.monotonic() - wall))";
+    let output = run(&sandbox, &exec(&["python3", "-c", script])).await;
+    let share: f64 = output.stdout.trim().parse().expect("a number");
+    assert!(share < 0.5, "used {share} of a processor");
+    world.finish().await;
+}

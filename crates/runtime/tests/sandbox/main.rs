@@ -1,0 +1,11 @@
+//! Real sandboxes on this machine. Needs root, and says so when it is not.
+
+mod adopt;
+mod attack;
+mod common;
+mod exec;
+mod life;
+mod limits;
+mod supervisor;
+mod timing;
+mod volume;

@@ -1,0 +1,123 @@
+//! The supervisor against clients that are broken, hostile or from another time.
+
+use std::path::PathBuf;
+
+use asb_runtime::Sandbox;
+use tokio_seqpacket::UnixSeqpacket;
+
+use crate::common::{World, run, shell};
+
+fn socket(world: &World, sandbox: &Sandbox) -> PathBuf {
+    world.directory.path().join("state/sandbox").join(sandbox.id().as_str()).join("run/socket")
+}
+
+async fn reply(connection: &UnixSeqpacket) -> serde_json::Value {
+    let mut packet = vec![0; 65536];
+    let length = connection.recv(&mut packet).await.expect("received");
+    serde_json::from_slice(&packet[..length]).unwrap_or(serde_json::Value::Null)
+}
+
+#[tokio::test]
+async fn unknown_requests_and_garbage_are_answered_and_do_no_harm() {
+    let world = World::new();
+    let sandbox = world.idle().await;
+    let path = socket(&world, &sandbox);
+    let cases = [
+        (r#"{"type":"teleport"}"#.to_owned(), "unsupported"),
+        (r#"{"type":"signal","signal":9}"#.to_owned(), "malformed"),
+        (r#"{"type":"payload","length":10}"#.to_owned(), "malformed"),
+        (r#"{"type":"exec","argv":[],"env":[],"cwd":"/","uid":0,"gid":0}"#.to_owned(), "malformed"),
+        (
+            r#"{"type":"exec","argv":["id"],"env":[],"cwd":"/","uid":0,"gid":0,"output":true}"#.to_owned(),
+            "malformed",
+        ),
+        ("[1,2,".to_owned(), "malformed"),
+        ("\u{0}\u{1}".to_owned(), "malformed"),
+        (format!("{{\"type\":\"dial\",\"port\":1,\"x\":\"{}\"}}", "y".repeat(40_000)), "too_large"),
+    ];
+    for (request, kind) in cases {
+        let connection = UnixSeqpacket::connect(&path).await.expect("connects");
+        assert_eq!(reply(&connection).await["generation"], 1);
+        connection.send(request.as_bytes()).await.expect("sent");
+        let answer = reply(&connection).await;
+        assert_eq!(answer["kind"], kind, "{request:.60} was answered {answer}");
+    }
+    assert_eq!(run(&sandbox, &shell("echo fine")).await.stdout, "fine\n");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn thousands_of_connections_and_deaf_clients_do_not_stop_it() {
+    let world = World::new();
+    let sandbox = world.idle().await;
+    let path = socket(&world, &sandbox);
+    let mut held = Vec::new();
+    let mut turned_away = 0;
+    for _ in 0..10_000 {
+        match UnixSeqpacket::connect(&path).await {
+            // Never reads, and asks again and again.
+            Ok(connection) => held.push(connection),
+            Err(_) => turned_away += 1,
+        }
+        if held.len() == 600 {
+            held.drain(..300);
+        }
+    }
+    for connection in &held {
+        for _ in 0..100 {
+            if rustix::net::send(
+                connection.as_async_fd(),
+                br#"{"type":"teleport"}"#,
+                rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL,
+            )
+            .is_err()
+            {
+                break;
+            }
+        }
+    }
+    drop(held);
+    let mut answered = false;
+    for _ in 0..1000 {
+        // Busy for as long as the supervisor has not noticed that all have gone.
+        if let Ok(session) = sandbox.exec(&shell("echo fine")).await {
+            assert_eq!(crate::common::output(session, b"").await.stdout, "fine\n");
+            answered = true;
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    assert!(answered, "still busy ({turned_away} were turned away)");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn idle_supervisor_is_small_and_keeps_few_descriptors() {
+    let world = World::new();
+    let sandbox = world.idle().await;
+    run(&sandbox, &shell("true")).await;
+    let identity =
+        socket(&world, &sandbox).parent().expect("run").parent().expect("state").join("supervisor.json");
+    let identity: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(identity).expect("there")).expect("parses");
+    let process = PathBuf::from(format!("/proc/{}", identity["pid"]));
+    let status = std::fs::read_to_string(process.join("status")).expect("readable");
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+        line.trim().to_owned()
+    };
+    let kilobytes: u64 = field("RssAnon:").trim_end_matches(" kB").parse().expect("a number");
+    assert!(kilobytes < 512, "{status}");
+    println!("supervisor: {} resident, {} of it its own", field("VmRSS:"), field("RssAnon:"));
+    assert_eq!(field("CapPrm:"), "0000000000000000");
+    assert_eq!(field("CapBnd:"), field("CapBnd:"));
+    let open: Vec<_> = std::fs::read_dir(process.join("fd"))
+        .expect("listed")
+        .flatten()
+        .filter_map(|entry| std::fs::read_link(entry.path()).ok())
+        .map(|path| path.display().to_string())
+        .collect();
+    assert!(open.len() <= 12, "{open:#?}");
+    assert!(!open.iter().any(|path| path.contains("launch.json")), "{open:#?}");
+    world.finish().await;
+}
