@@ -1,10 +1,12 @@
 //! What passes through, and how.
 
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use asb_router::Limits;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 
 use crate::world::{Answer, World, eventually};
 
@@ -126,6 +128,44 @@ async fn a_kept_connection_that_died_is_replaced_without_the_caller_noticing() {
         assert_eq!(world.get("/").await.status, 418);
         world.inside.cut_connections().await;
         assert_eq!(world.get("/").await.status, 418, "round {round}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_meets_a_closing_connection_is_sent_again_only_when_it_changes_nothing() {
+    let world = World::new().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    *world.dial.address.lock().unwrap() = listener.local_addr().ok();
+    let seen = Arc::new(AtomicUsize::new(0));
+    tokio::spawn(answer_once_per_connection(listener, seen.clone()));
+    let send = |method: &str, body: &'static [u8]| {
+        let head = format!("{method} / HTTP/1.1\r\nHost: r\r\nX-Sandbox-ID: web\r\n");
+        let world = &world;
+        async move { world.send(&head, body).await.status }
+    };
+    assert_eq!(send("GET", b"").await, 200);
+    assert_eq!(send("GET", b"").await, 200, "the kept connection closed, a new one answered");
+    assert_eq!((world.dials(), seen.load(Ordering::SeqCst)), (2, 3));
+    assert_eq!(send("POST", b"run this").await, 502, "it may have been acted on");
+    assert_eq!((world.dials(), seen.load(Ordering::SeqCst)), (2, 4), "and was not sent twice");
+}
+
+/// Answers the first request of each connection, reads the second and closes.
+async fn answer_once_per_connection(listener: TcpListener, seen: Arc<AtomicUsize>) {
+    while let Ok((mut stream, _)) = listener.accept().await {
+        let seen = seen.clone();
+        tokio::spawn(async move {
+            for answer in ["HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", ""] {
+                let mut request = Vec::new();
+                while !request.windows(4).any(|window| window == b"\r\n\r\n") {
+                    if stream.read_buf(&mut request).await.unwrap_or(0) == 0 {
+                        return;
+                    }
+                }
+                seen.fetch_add(1, Ordering::SeqCst);
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+        });
     }
 }
 

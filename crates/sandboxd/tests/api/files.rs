@@ -94,11 +94,15 @@ fn a_broken_upload_leaves_the_old_file_and_nothing_else() {
     eventually("the temporary file is gone", || fs::read_dir(daemon.path("")).unwrap().count() == 1);
     assert_eq!(fs::read_to_string(daemon.path("a.txt")).unwrap(), "old");
 
-    let unfinished = b"--XX\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.txt\"\r\n\r\nnew";
-    let answer =
-        daemon.send("POST", "/upload", "Content-Type: multipart/form-data; boundary=XX\r\n", unfinished);
-    assert_eq!(answer.status, 400);
-    assert_eq!(fs::read_to_string(daemon.path("a.txt")).unwrap(), "old");
+    let whole = multipart("name=\"file\"; filename=\"a.txt\"", b"new");
+    for (what, missing) in [("the last dashes", 4), ("the last boundary", 10)] {
+        let body = &whole[..whole.len() - missing];
+        let answer =
+            daemon.send("POST", "/upload", "Content-Type: multipart/form-data; boundary=XX\r\n", body);
+        assert_eq!(answer.status, 400, "without {what}");
+        assert_eq!(fs::read_to_string(daemon.path("a.txt")).unwrap(), "old", "without {what}");
+    }
+    assert_eq!(names(&daemon.get("/list")), ["a.txt"]);
 }
 
 #[test]
