@@ -14,7 +14,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     for path in arguments {
         crds.push(serde_saphyr::from_str(&std::fs::read_to_string(path)?)?);
     }
-    let server = ApiServer::open(Config { data_dir, crds }).await?;
+    let server = ApiServer::open(Config { data_dir, crds, node_name: None }).await?;
     let serving = server.serve(([127, 0, 0, 1], 0).into()).await?;
     println!("{}", serving.kubeconfig.display());
     eprintln!("ready on {} after {:?}", serving.address, started.elapsed());

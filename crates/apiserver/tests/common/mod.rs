@@ -95,7 +95,7 @@ pub fn owned_by(mut object: Value, owner: &Value, block: bool) -> Value {
 }
 
 pub async fn open(dir: &std::path::Path) -> ApiServer {
-    ApiServer::open(Config { data_dir: dir.to_owned(), crds: vec![gadgets()] })
+    ApiServer::open(Config { data_dir: dir.to_owned(), crds: vec![gadgets()], node_name: None })
         .await
         .expect("the server opens")
 }

@@ -26,6 +26,7 @@ pub enum Container {
 
 /// The whole status of a Pod, for a merge patch.
 pub fn status(pod: &Pod, state: &Container, restarts: u32, now: Timestamp) -> Value {
+    let now = whole_seconds(now);
     let running = matches!(state, Container::Running { .. });
     let phase = match state {
         Container::Waiting(_) => "Pending",
@@ -128,10 +129,13 @@ fn transition(pod: &Pod, kind: &str, status: &str) -> Option<Timestamp> {
     known.last_transition_time.as_ref().map(|time| time.0)
 }
 
-/// Kubernetes writes whole seconds.
 fn seconds(time: SystemTime) -> Option<Timestamp> {
-    let time = Timestamp::try_from(time).ok()?;
-    Timestamp::from_second(time.as_second()).ok()
+    Timestamp::try_from(time).ok().map(whole_seconds)
+}
+
+/// Kubernetes writes whole seconds.
+fn whole_seconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
 #[cfg(test)]
