@@ -32,6 +32,8 @@ Examples:
 pub enum Command {
     /// Run the engine: the Kubernetes API, the controllers, the node and the router, in one process
     Up(Up),
+    /// Stop the engine; sandboxes go on, and the next engine finds them
+    Down,
     /// Run a command in a new sandbox
     Run(Run),
     /// Run a command in a sandbox that is there

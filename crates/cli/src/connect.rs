@@ -19,7 +19,7 @@ pub async fn engine(data_dir: &DataDir) -> anyhow::Result<Engine> {
     let until = Instant::now() + START;
     loop {
         // An engine that is starting or stopping holds the lock without an announcement.
-        if data_dir.lock()?.is_some() {
+        if data_dir.is_free()? {
             eprintln!("starting the engine in {}", data_dir.path().display());
             return start(data_dir, &[]);
         }
@@ -39,7 +39,7 @@ pub async fn client(data_dir: &DataDir) -> anyhow::Result<kube::Client> {
 
 /// A client of the engine that runs; an error with a hint when there is none.
 pub async fn running_client(data_dir: &DataDir) -> anyhow::Result<kube::Client> {
-    if data_dir.engine().is_none() || data_dir.lock()?.is_some() {
+    if data_dir.engine().is_none() || data_dir.is_free()? {
         let message = format!("no engine runs in {}", data_dir.path().display());
         return Err(hinted(message, "start one with `asb up`, or let `asb run -- CMD` do it"));
     }

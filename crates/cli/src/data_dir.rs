@@ -81,6 +81,11 @@ impl DataDir {
         }
     }
 
+    /// Whether no engine runs here, be it ready or not.
+    pub fn is_free(&self) -> anyhow::Result<bool> {
+        Ok(self.lock()?.is_some())
+    }
+
     /// The engine that runs now, if it is ready.
     pub fn engine(&self) -> Option<Engine> {
         self.read("engine.json")

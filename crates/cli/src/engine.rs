@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use asb_apiserver::ApiServer;
@@ -14,10 +15,14 @@ use tokio::task::JoinSet;
 
 use crate::data_dir::{DataDir, Engine};
 
+/// How long a stopping engine waits for Pods that are on their way out.
+const LAST_PODS: Duration = Duration::from_secs(10);
+
 /// Everything that runs; it stops when this is dropped. Sandboxes go on.
 pub struct Running {
     pub engine: Engine,
     api: ApiServer,
+    node: Node,
     tasks: JoinSet<anyhow::Result<()>>,
     _api: asb_apiserver::Serving,
     _router: asb_router::Serving,
@@ -52,7 +57,7 @@ pub async fn start(data_dir: &DataDir, api: SocketAddr, router: SocketAddr) -> a
     });
 
     let token = Some(data_dir.router_token()?);
-    let dial = Arc::new(ThroughNode(node));
+    let dial = Arc::new(ThroughNode(node.clone()));
     let router = asb_router::serve(router, client, dial, asb_router::Config { token, ..Default::default() });
     let router = router.await.context("failed to start the router")?;
     let api = server.serve(api).await.context("failed to start the API server")?;
@@ -66,7 +71,7 @@ pub async fn start(data_dir: &DataDir, api: SocketAddr, router: SocketAddr) -> a
         api: format!("https://{}", api.address),
         router: format!("http://{}", router.address),
     };
-    Ok(Running { engine, api: server, tasks, _api: api, _router: router })
+    Ok(Running { engine, api: server, node, tasks, _api: api, _router: router })
 }
 
 impl Running {
@@ -79,9 +84,12 @@ impl Running {
         }
     }
 
-    /// Stops all parts and flushes the store.
+    /// Stops all parts, finishes what was begun, and flushes the store.
     pub async fn stop(mut self) {
         self.tasks.shutdown().await;
+        if tokio::time::timeout(LAST_PODS, self.node.ended()).await.is_err() {
+            tracing::warn!("Pods are still shutting down; the next engine goes on with them");
+        }
         self.api.shutdown().await;
     }
 }

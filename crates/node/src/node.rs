@@ -16,6 +16,7 @@ use serde_json::json;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio_util::task::TaskTracker;
 
 use crate::address::Addresses;
 use crate::pod::worker::{self, Desired};
@@ -42,6 +43,8 @@ pub(crate) struct Shared {
     pub volumes: Volumes,
     pub addresses: Addresses,
     pub default_memory: u64,
+    /// Pods that are on their way out.
+    pub ending: TaskTracker,
     /// Sandboxes by Pod UID: where exec, log and dial find them.
     sandboxes: Mutex<HashMap<String, Sandbox>>,
 }
@@ -75,6 +78,7 @@ impl Node {
             addresses: Addresses::default(),
             // A sandbox that names no limit may still not take the machine down.
             default_memory: machine::memory_bytes() / 2,
+            ending: TaskTracker::new(),
             sandboxes: Mutex::default(),
             client,
         };
@@ -95,6 +99,12 @@ impl Node {
     pub async fn dial(&self, pod_uid: &str, port: u16) -> io::Result<TcpStream> {
         let sandbox = self.shared.sandbox(pod_uid).ok_or(io::ErrorKind::NotConnected)?;
         sandbox.dial(port).await.map_err(io::Error::other)
+    }
+
+    /// Waits until the Pods that are on their way out are gone. For the time after [`Node::run`] was dropped.
+    pub async fn ended(&self) {
+        self.shared.ending.close();
+        self.shared.ending.wait().await;
     }
 
     /// Takes over what runs here already and runs Pods until the future is dropped.
@@ -136,7 +146,7 @@ impl Node {
                     }
                     // Whatever is left has no Pod any more.
                     for (_, sandbox) in adopted.drain() {
-                        tasks.spawn(worker::remove_orphan(self.clone(), sandbox));
+                        self.shared.ending.spawn(worker::remove_orphan(self.clone(), sandbox));
                     }
                     self.forget_volumes(&pods);
                     ready.take().into_iter().for_each(|ready| ready());

@@ -5,6 +5,8 @@ mod entry;
 mod state;
 mod writer;
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -57,7 +59,10 @@ impl Shared {
 
 impl Store {
     pub fn open(path: &Path, fields: Fields, tap: Tap) -> Result<Self, redb::Error> {
-        let db = Database::builder().set_cache_size(CACHE_BYTES).create(path)?;
+        // Secrets are in here: nobody else may read it, not even if the directory is opened up.
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
+        let file = file.map_err(redb::StorageError::Io)?;
+        let db = Database::builder().set_cache_size(CACHE_BYTES).create_file(file)?;
         let (state, ceiling) = load(&db, fields)?;
         let revision = state.revision;
         let shared = Arc::new(Shared { state: RwLock::new(state), tap });

@@ -1,6 +1,7 @@
 //! One file per command.
 
 mod controller;
+mod down;
 mod exec;
 mod kubeconfig;
 mod logs;
@@ -18,6 +19,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let data_dir = DataDir::choose(args.data_dir.as_deref())?;
     match args.command {
         Command::Up(up) => up::run(&data_dir, up).await,
+        Command::Down => down::run(&data_dir).await,
         Command::Run(run) => run::run(&data_dir, run).await,
         Command::Exec(exec) => exec::run(&data_dir, exec).await,
         Command::Ps(ps) => ps::run(&data_dir, ps).await,

@@ -7,11 +7,12 @@ use anyhow::Context;
 use asb_types::{Sandbox, SandboxSpec, condition, key};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::PostParams;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use serde_json::json;
 
+use super::rm;
 use crate::args::Run;
 use crate::connect;
 use crate::data_dir::DataDir;
@@ -48,7 +49,7 @@ pub async fn run(data_dir: &DataDir, run: Run) -> anyhow::Result<ExitCode> {
     if keep {
         println_name(&name, run.detach);
     } else {
-        sandboxes.delete(&name, &DeleteParams::default()).await.with_context(|| format!("failed to remove `{name}`"))?;
+        rm::remove(&client, &namespace, &name).await?;
     }
     done
 }

@@ -50,7 +50,7 @@ pub async fn run(data_dir: &DataDir, up: Up) -> anyhow::Result<ExitCode> {
 
 fn detach(data_dir: &DataDir, up: &Up) -> anyhow::Result<ExitCode> {
     data_dir.create()?;
-    let engine = match data_dir.lock()?.is_some() {
+    let engine = match data_dir.is_free()? {
         true => {
             let flag = |name: &str, value: Option<SocketAddr>| value.map(|value| [name.to_owned(), value.to_string()]);
             let options: Vec<_> =

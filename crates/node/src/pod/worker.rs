@@ -47,8 +47,11 @@ pub async fn run(node: Node, desired: watch::Receiver<Desired>, sandbox: Option<
         Desired::Gone => return,
     };
     let span = tracing::info_span!("pod", sandbox = %pod.name_any(), namespace = pod.namespace());
-    let mut worker = Worker { restarts: sandbox.as_ref().map_or(0, restarts), node, desired, pod, sandbox, failures: 0 };
-    async { worker.live().await }.instrument(span).await;
+    let restarts = sandbox.as_ref().map_or(0, restarts);
+    let mut worker = Worker { restarts, node: node.clone(), desired, pod, sandbox, failures: 0 };
+    worker.live().instrument(span.clone()).await;
+    // Once begun, the end is not interrupted by that of the engine.
+    node.shared.ending.spawn(async move { worker.end().await }.instrument(span));
 }
 
 /// Removes a sandbox whose Pod does not exist any more.
@@ -98,7 +101,6 @@ impl Worker {
                 }
             }
         }
-        self.end().await;
     }
 
     /// The running (or ended) sandbox of this Pod, started if there is none.

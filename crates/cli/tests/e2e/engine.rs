@@ -1,0 +1,164 @@
+//! An engine of its own for each test, that must leave nothing behind.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+pub const ASB: &str = env!("CARGO_BIN_EXE_asb");
+
+/// The longest that a state may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub struct Engine {
+    pub data_dir: tempfile::TempDir,
+    /// What `asb up --json` said.
+    pub info: Value,
+    child: Child,
+}
+
+impl Engine {
+    pub fn start() -> Self {
+        let data_dir = tempfile::tempdir().expect("a temporary directory");
+        let (child, info) = up(data_dir.path());
+        Self { data_dir, info, child }
+    }
+
+    /// Kills the engine without any warning.
+    pub fn kill(&mut self) {
+        self.child.kill().expect("the engine runs");
+        self.child.wait().expect("the engine can be reaped");
+    }
+
+    pub fn restart(&mut self) {
+        (self.child, self.info) = up(self.data_dir.path());
+    }
+
+    pub fn asb(&self, args: &[&str]) -> Output {
+        self.command(args).output().expect("asb can be started")
+    }
+
+    pub fn command(&self, args: &[&str]) -> Command {
+        asb_in(self.data_dir.path(), args)
+    }
+
+    pub fn asb_with_input(&self, args: &[&str], input: &str) -> Output {
+        let mut child = self.command(args).stdin(Stdio::piped()).spawn().expect("asb can be started");
+        let mut stdin = child.stdin.take().expect("stdin is a pipe");
+        stdin.write_all(input.as_bytes()).expect("asb reads its input");
+        drop(stdin);
+        child.wait_with_output().expect("asb can be waited for")
+    }
+
+    pub fn kubectl(&self, args: &[&str]) -> Output {
+        kubectl(&self.kubeconfig(), args, "")
+    }
+
+    pub fn kubectl_apply(&self, manifest: &str) -> Output {
+        kubectl(&self.kubeconfig(), &["apply", "-f", "-"], manifest)
+    }
+
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.data_dir.path().join("kubeconfig")
+    }
+
+    pub async fn client(&self) -> kube::Client {
+        let config = kube::config::Kubeconfig::read_from(self.kubeconfig()).expect("the engine wrote a kubeconfig");
+        let config = kube::Config::from_custom_kubeconfig(config, &Default::default()).await;
+        kube::Client::try_from(config.expect("the kubeconfig is complete")).expect("a client can be made from it")
+    }
+
+    /// Removes every sandbox and stops the engine; panics if a trace of anything is left.
+    pub fn stop(mut self) {
+        let removed = self.asb(&["rm", "--all"]);
+        assert!(removed.status.success(), "{}", text(&removed));
+        let down = self.asb(&["down"]);
+        assert!(down.status.success(), "{}", text(&down));
+        self.child.wait().expect("the engine can be reaped");
+        assert_nothing_left(self.data_dir.path());
+    }
+}
+
+impl Drop for Engine {
+    /// A test that failed must not leave sandboxes running for the others.
+    fn drop(&mut self) {
+        if self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
+            let _ = self.asb(&["rm", "--all"]);
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Processes, mounts, cgroups and directories of sandboxes and volumes below a data directory.
+pub fn assert_nothing_left(data_dir: &Path) {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let mut left = asb_runtime::leak::check(&data_dir.join("sandboxes"));
+        for name in ["volumes", "pods"] {
+            let entries = std::fs::read_dir(data_dir.join(name)).into_iter().flatten().flatten();
+            left.extend(entries.map(|entry| entry.path().display().to_string()));
+        }
+        if left.is_empty() {
+            return;
+        }
+        // Volumes go when the engine has seen that their claims went.
+        assert!(Instant::now() < until, "left behind: {left:#?}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+pub fn asb_in(data_dir: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(ASB);
+    command.args(args).env("ASB_DATA_DIR", data_dir).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn up(data_dir: &Path) -> (Child, Value) {
+    let args = ["up", "--json"];
+    let mut command = asb_in(data_dir, &args);
+    let mut child = command.stderr(Stdio::inherit()).spawn().expect("asb can be started");
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().expect("stdout is a pipe")).read_line(&mut line).expect("asb says something");
+    let info = serde_json::from_str(&line).unwrap_or_else(|error| panic!("asb up said {line:?}: {error}"));
+    (child, info)
+}
+
+/// The kubectl that the test command built, else the one on PATH.
+pub fn kubectl(kubeconfig: &Path, args: &[&str], input: &str) -> Output {
+    let program = std::env::var_os("KUBECTL").unwrap_or_else(|| "kubectl".into());
+    let mut child = Command::new(&program)
+        .arg("--kubeconfig")
+        .arg(kubeconfig)
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| panic!("these tests need kubectl (in KUBECTL or on PATH): {program:?}: {error}"));
+    let mut stdin = child.stdin.take().expect("stdin is a pipe");
+    stdin.write_all(input.as_bytes()).expect("kubectl reads its input");
+    drop(stdin);
+    child.wait_with_output().expect("kubectl can be waited for")
+}
+
+/// Waits for a state.
+pub fn eventually(what: &str, mut is_true: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !is_true() {
+        assert!(Instant::now() < until, "never happened: {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Everything a program said, for messages and loose checks.
+pub fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+pub fn stdout(output: &Output) -> String {
+    assert!(output.status.success(), "{}", text(output));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}

@@ -1,0 +1,93 @@
+//! Wrong input gets an error that names the field and says what to do, and leaves nothing behind.
+
+use crate::engine::{Engine, eventually, text};
+
+fn manifest(name: &str, spec: &str) -> String {
+    format!("apiVersion: agents.x-k8s.io/v1beta1\nkind: Sandbox\nmetadata: {{name: {name}}}\nspec: {spec}\n")
+}
+
+#[test]
+fn wrong_manifests_are_refused_by_field() {
+    let engine = Engine::start();
+    let container = "{containers: [{name: main, image: host}]}";
+    let long = "x".repeat(64);
+    let cases = [
+        (manifest("a", &format!("{{service: maybe, podTemplate: {{spec: {container}}}}}")), "spec.service"),
+        (manifest("a", &format!("{{operatingMode: Off, podTemplate: {{spec: {container}}}}}")), "spec.operatingMode"),
+        (manifest("a", "{podTemplate: {spec: {containers: [{name: main, image: 7}]}}}"), "containers[0].image"),
+        (manifest("a", "{podTemplate: {spec: {}}}"), "spec.podTemplate.spec.containers"),
+        (manifest("a", &format!("{{podTemplte: {{}}, podTemplate: {{spec: {container}}}}}")), "spec.podTemplte"),
+        (manifest(&long, &format!("{{podTemplate: {{spec: {container}}}}}")), "metadata.name"),
+        (manifest("UPPER", &format!("{{podTemplate: {{spec: {container}}}}}")), "metadata.name"),
+    ];
+    for (manifest, field) in cases {
+        let refused = engine.kubectl_apply(&manifest);
+        assert!(!refused.status.success(), "must be refused:\n{manifest}");
+        assert!(text(&refused).contains(field), "{} must name {field}", text(&refused));
+    }
+    let listed = text(&engine.kubectl(&["get", "sandboxes"]));
+    assert!(listed.contains("No resources found"), "{listed}");
+    engine.stop();
+}
+
+#[test]
+fn name_that_is_too_long_says_how_long_it_may_be() {
+    let engine = Engine::start();
+    let refused = engine.asb(&["run", "--name", &"x".repeat(64), "--", "true"]);
+    assert!(!refused.status.success());
+    assert!(text(&refused).contains("metadata.name") && text(&refused).contains("63"), "{}", text(&refused));
+    engine.stop();
+}
+
+#[test]
+fn unknown_image_is_named_with_those_that_exist() {
+    let engine = Engine::start();
+    let run = engine.asb(&["run", "no/such:image", "--", "true"]);
+    assert!(!run.status.success());
+    let said = text(&run);
+    assert!(said.contains("spec.containers[0].image") && said.contains("no/such:image") && said.contains("host"), "{said}");
+    assert!(text(&engine.asb(&["ps"])).contains("no sandboxes"), "a failed run leaves no sandbox");
+
+    let spec = "{podTemplate: {spec: {containers: [{name: main, image: no/such:image}]}}}";
+    let applied = engine.kubectl_apply(&manifest("lost", spec));
+    assert!(applied.status.success(), "{}", text(&applied));
+    eventually("kubectl describe tells the story", || {
+        let told = text(&engine.kubectl(&["describe", "pod", "lost"]));
+        told.contains("ErrImagePull") && told.contains("use one of: host")
+    });
+    let get = text(&engine.kubectl(&["get", "pod", "lost"]));
+    assert!(get.contains("ErrImagePull"), "{get}");
+    engine.stop();
+}
+
+#[test]
+fn what_the_node_cannot_do_is_refused_and_never_done_half() {
+    let engine = Engine::start();
+    let cases = [
+        ("host-net", "{hostNetwork: true, containers: [{name: main, image: host}]}", "spec.hostNetwork"),
+        ("other-runtime", "{runtimeClassName: gvisor, containers: [{name: main, image: host}]}", "spec.runtimeClassName"),
+        ("privileged", "{containers: [{name: main, image: host, securityContext: {privileged: true}}]}", "privileged"),
+    ];
+    for (name, spec, field) in cases {
+        let applied = engine.kubectl_apply(&manifest(name, &format!("{{podTemplate: {{spec: {spec}}}}}")));
+        assert!(applied.status.success(), "{}", text(&applied));
+        eventually("the Pod says which field", || {
+            let pod = text(&engine.kubectl(&["get", "pod", name, "-o", "jsonpath={.status.phase} {.status.message}"]));
+            pod.starts_with("Failed") && pod.contains(field)
+        });
+    }
+    engine.stop();
+}
+
+#[test]
+fn command_that_does_not_exist_is_an_error_and_not_an_exit_code_of_it() {
+    let engine = Engine::start();
+    let missing = engine.asb(&["run", "--", "pyhton3"]);
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(text(&missing).contains("pyhton3") && text(&missing).contains("PATH"), "{}", text(&missing));
+    let nowhere = engine.asb(&["exec", "nobody", "--", "true"]);
+    assert!(text(&nowhere).contains("no sandbox `nobody`") && text(&nowhere).contains("hint: "), "{}", text(&nowhere));
+    let empty = engine.asb(&["run"]);
+    assert!(!empty.status.success() && text(&empty).contains("hint: "), "{}", text(&empty));
+    engine.stop();
+}

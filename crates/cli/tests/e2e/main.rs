@@ -1,0 +1,20 @@
+//! The real `asb` as its users meet it: real sandboxes, unchanged kubectl, kill -9. Needs root.
+//!
+//! | file | story |
+//! |---|---|
+//! | `manifest` | `kubectl apply` of the first manifest, through suspend, resume and a crash of the engine |
+//! | `commands` | `asb run`, `exec`, `ps`, `logs`, `rm`, `down` |
+//! | `errors` | wrong input gets an error that names the field and the fix |
+//! | `http` | one HTTP call runs a command in a named sandbox |
+//! | `crash` | kill -9 under write load loses no acknowledged write |
+//! | `cluster` | the same manifest and the same controllers on a real kube-apiserver |
+//! | `python` | the Python SDK against a real engine |
+
+mod cluster;
+mod commands;
+mod crash;
+mod engine;
+mod errors;
+mod http;
+mod manifest;
+mod python;
