@@ -1,5 +1,8 @@
 //! Chores of this repository: `cargo xtask`.
 
+#[cfg(test)]
+mod arrows;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};

@@ -1,0 +1,39 @@
+//! Which crate may use which: the table of ARCHITECTURE.md as a test.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Every crate with those of ours that it may depend on.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("asb-types", &[]),
+    ("asb-controllers", &["asb-types"]),
+    ("asb-apiserver", &["asb-types"]),
+    ("asb-supervisor", &[]),
+    ("asb-sandboxd", &[]),
+    ("asb-embedded", &[]),
+    ("asb-runtime", &["asb-embedded", "asb-supervisor"]),
+    ("asb-node", &["asb-runtime"]),
+    ("asb-router", &["asb-types"]),
+    ("asb", &["asb-apiserver", "asb-controllers", "asb-node", "asb-router", "asb-types"]),
+    ("asb-testing", &["asb-apiserver", "asb-controllers", "asb-types"]),
+    ("asb-bench", &["asb-apiserver", "asb-runtime", "asb-types"]),
+    ("xtask", &["asb-types"]),
+];
+
+#[test]
+fn crates_depend_only_on_what_the_architecture_allows() {
+    let output = Command::new(env!("CARGO")).args(["metadata", "--no-deps", "--format-version", "1"]).output();
+    let metadata: Value = serde_json::from_slice(&output.unwrap().stdout).unwrap();
+    let allowed: BTreeMap<_, _> = ARROWS.iter().copied().collect();
+    for package in metadata["packages"].as_array().unwrap() {
+        let name = package["name"].as_str().unwrap();
+        let allowed = allowed.get(name).unwrap_or_else(|| panic!("{name} is not in the table of arrows"));
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let used = dependency["name"].as_str().unwrap();
+            let ours = dependency["path"].is_string() && dependency["kind"] != "dev";
+            assert!(!ours || allowed.contains(&used), "{name} may not depend on {used}");
+        }
+    }
+}
