@@ -12,6 +12,7 @@ mod inprocess;
 mod names;
 mod ops;
 mod patch;
+mod path;
 mod pki;
 mod registry;
 mod schema;

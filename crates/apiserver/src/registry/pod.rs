@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value, json};
 
-use crate::names::dns_label;
+use crate::names::Rule;
 use crate::status::FieldError;
 
 const CONTAINER_LISTS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
@@ -69,6 +69,9 @@ fn default_container(container: &mut Map<String, Value>) {
                 ("failureThreshold", 3),
             ] {
                 set(probe, field, json!(value));
+            }
+            if let Some(request) = probe.get_mut("httpGet").and_then(Value::as_object_mut) {
+                set(request, "scheme", json!("HTTP"));
             }
         }
     }
@@ -158,9 +161,8 @@ pub(super) fn validate(pod: &Value, errors: &mut Vec<FieldError>) {
         ));
     }
     for field in ["hostname", "subdomain"] {
-        if spec[field].as_str().is_some_and(|text| text.len() > 63 || !dns_label(text)) {
-            let detail = "must be a DNS label: at most 63 lower case letters, digits or '-', with a letter or digit at both ends";
-            errors.push(FieldError::invalid(format!("spec.{field}"), &spec[field], detail));
+        if let Some(wrong) = spec[field].as_str().and_then(|text| Rule::Label.check(text)) {
+            errors.push(FieldError::invalid(format!("spec.{field}"), &spec[field], wrong));
         }
     }
 }
@@ -170,9 +172,8 @@ fn check_name<'a>(name: &'a Value, path: &str, seen: &mut HashSet<&'a str>, erro
     let path = format!("{path}.name");
     if text.is_empty() {
         errors.push(FieldError::required(path, ""));
-    } else if text.len() > 63 || !dns_label(text) {
-        let detail = "must be a DNS label: at most 63 lower case letters, digits or '-', with a letter or digit at both ends";
-        errors.push(FieldError::invalid(path, name, detail));
+    } else if let Some(wrong) = Rule::Label.check(text) {
+        errors.push(FieldError::invalid(path, name, wrong));
     } else if !seen.insert(text) {
         errors.push(FieldError::duplicate(path, name));
     }
@@ -227,7 +228,7 @@ pub(super) fn validate_update(pod: &Value, old: &Value, errors: &mut Vec<FieldEr
     if munged != old["spec"] {
         errors.push(FieldError::forbidden(
             "spec",
-            "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds`",
+            "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)",
         ));
     }
 }

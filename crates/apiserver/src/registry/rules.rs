@@ -11,6 +11,7 @@ pub(crate) fn set_defaults(resource: &Resource, object: &mut Value) {
     if resource.custom {
         return;
     }
+    drop_nulls(object);
     match (&*resource.group, &*resource.plural) {
         ("", "pods") => pod::set_defaults(object),
         ("", "services") => default_service(object),
@@ -31,12 +32,23 @@ pub(crate) fn set_defaults(resource: &Resource, object: &mut Value) {
             default(object, "reclaimPolicy", json!("Delete"));
             default(object, "volumeBindingMode", json!("Immediate"));
         }
-        ("networking.k8s.io", "networkpolicies") if object["spec"]["policyTypes"].is_null() => {
-            let egress = !object["spec"]["egress"].is_null();
-            object["spec"]["policyTypes"] =
-                if egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) };
-        }
+        ("networking.k8s.io", "networkpolicies") => default_policy(object),
         _ => {}
+    }
+}
+
+fn default_policy(policy: &mut Value) {
+    if policy["spec"]["policyTypes"].is_null() {
+        let egress = !policy["spec"]["egress"].is_null();
+        policy["spec"]["policyTypes"] =
+            if egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) };
+    }
+    for direction in ["ingress", "egress"] {
+        for rule in policy["spec"][direction].as_array_mut().into_iter().flatten() {
+            for port in rule["ports"].as_array_mut().into_iter().flatten() {
+                default(port, "protocol", json!("TCP"));
+            }
+        }
     }
 }
 
@@ -96,6 +108,18 @@ pub(crate) fn validate(
     }
 }
 
+/// In built-in kinds a null is the same as nothing.
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.retain(|_, child| !child.is_null());
+            map.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
+}
+
 fn default(object: &mut Value, field: &str, value: Value) {
     if object[field].is_null() {
         object[field] = value;
@@ -106,6 +130,14 @@ fn default_service(service: &mut Value) {
     let Some(spec) = service["spec"].as_object_mut() else { return };
     spec.entry("type").or_insert(json!("ClusterIP"));
     spec.entry("sessionAffinity").or_insert(json!("None"));
+    if spec["type"] != "ExternalName" {
+        spec.entry("internalTrafficPolicy").or_insert(json!("Cluster"));
+        spec.entry("ipFamilies").or_insert(json!(["IPv4"]));
+        spec.entry("ipFamilyPolicy").or_insert(json!("SingleStack"));
+        if let Some(address) = spec.get("clusterIP").cloned() {
+            spec.entry("clusterIPs").or_insert(json!([address]));
+        }
+    }
     for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
         default(port, "protocol", json!("TCP"));
         let target = port["port"].clone();
@@ -152,7 +184,7 @@ fn validate_data(object: &Value, old: Option<&Value>, errors: &mut Vec<FieldErro
         for key in
             object[field].as_object().into_iter().flatten().map(|(key, _)| key).filter(|key| !valid(key))
         {
-            let detail = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'";
+            let detail = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
             errors.push(FieldError::invalid(format!("{field}[{key}]"), &key.as_str().into(), detail));
         }
     }
