@@ -69,7 +69,11 @@ impl Context {
         if cursor.is_compacted() {
             return Err(too_old(from));
         }
-        let timeout = self.query.number("timeoutSeconds")?.map_or(DEFAULT_TIMEOUT, Duration::from_secs);
+        let timeout = self
+            .query
+            .number("timeoutSeconds")?
+            .filter(|seconds| *seconds > 0)
+            .map_or(DEFAULT_TIMEOUT, Duration::from_secs);
         let bookmarks = self.query.flag("allowWatchBookmarks");
         let watch = Watch {
             announce_end: send_initial && bookmarks,

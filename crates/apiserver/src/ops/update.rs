@@ -160,6 +160,9 @@ fn decide(
     options: &WriteOptions,
 ) -> Result<(Outcome, Vec<String>), ApiError> {
     let resource = &target.resource;
+    if !new["metadata"].is_object() {
+        return Err(ApiError::bad_request("metadata must be an object"));
+    }
     let name = old["metadata"]["name"].as_str().unwrap_or_default();
     let invalid = |error| Err(ApiError::invalid(&resource.group, &resource.kind, name, &[error]));
     let uid = &new["metadata"]["uid"];
@@ -248,7 +251,7 @@ fn same_but_for_times(new: &Value, old: &Value) -> bool {
     let timeless = |object: &Value| {
         let mut object = object.clone();
         for entry in object["metadata"]["managedFields"].as_array_mut().into_iter().flatten() {
-            entry["time"].take();
+            entry.as_object_mut().map(|entry| entry.remove("time"));
         }
         object
     };

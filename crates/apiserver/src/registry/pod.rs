@@ -11,7 +11,7 @@ const CONTAINER_LISTS: [&str; 3] = ["containers", "initContainers", "ephemeralCo
 
 /// The defaults of a new Pod that the node or users rely on.
 pub(super) fn set_defaults(pod: &mut Value) {
-    let Some(spec) = pod["spec"].as_object_mut() else { return };
+    let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return };
     for (field, default) in [
         ("restartPolicy", json!("Always")),
         ("terminationGracePeriodSeconds", json!(30)),
@@ -76,12 +76,10 @@ fn default_container(container: &mut Map<String, Value>) {
         }
     }
     // A limit without a request is also the request.
-    let limits = container["resources"]["limits"].as_object().cloned().unwrap_or_default();
-    for (resource, quantity) in limits {
-        let requests = &mut container["resources"]["requests"];
-        if requests[&resource].is_null() {
-            requests[&resource] = quantity;
-        }
+    let Some(resources) = container.get_mut("resources").and_then(Value::as_object_mut) else { return };
+    let Some(limits) = resources.get("limits").and_then(Value::as_object).cloned() else { return };
+    if let Some(requests) = resources.entry("requests").or_insert(json!({})).as_object_mut() {
+        limits.into_iter().for_each(|(resource, quantity)| set(requests, &resource, quantity));
     }
 }
 
@@ -208,7 +206,7 @@ pub(super) fn validate_update(pod: &Value, old: &Value, errors: &mut Vec<FieldEr
         let olds = old["spec"][list].as_array().map(Vec::as_slice).unwrap_or_default();
         let Some(news) = munged.get_mut(list).and_then(Value::as_array_mut) else { continue };
         for (new, old) in news.iter_mut().zip(olds) {
-            new["image"] = old["image"].clone();
+            restore(new, old, "image");
         }
     }
     let kept = |field: &str, list: &Value| {

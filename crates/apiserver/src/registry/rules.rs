@@ -17,16 +17,16 @@ pub(crate) fn set_defaults(resource: &Resource, object: &mut Value) {
         ("", "services") => default_service(object),
         ("", "secrets") => fold_string_data(object),
         ("", "persistentvolumeclaims") => {
-            if let Some(spec) = object["spec"].as_object_mut() {
-                spec.entry("volumeMode").or_insert(json!("Filesystem"));
+            if let Some(spec) = object.get_mut("spec") {
+                default(spec, "volumeMode", json!("Filesystem"));
             }
         }
         ("", "namespaces") => {
             let name = object["metadata"]["name"].clone();
-            object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name;
-            if object["spec"]["finalizers"].is_null() {
-                object["spec"]["finalizers"] = json!(["kubernetes"]);
-            }
+            default(&mut object["metadata"], "labels", json!({}));
+            default(&mut object["metadata"]["labels"], "kubernetes.io/metadata.name", name);
+            default(object, "spec", json!({}));
+            default(&mut object["spec"], "finalizers", json!(["kubernetes"]));
         }
         ("storage.k8s.io", "storageclasses") => {
             default(object, "reclaimPolicy", json!("Delete"));
@@ -38,17 +38,20 @@ pub(crate) fn set_defaults(resource: &Resource, object: &mut Value) {
 }
 
 fn default_policy(policy: &mut Value) {
-    if policy["spec"]["policyTypes"].is_null() {
-        let egress = !policy["spec"]["egress"].is_null();
-        policy["spec"]["policyTypes"] =
-            if egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) };
-    }
+    let Some(spec) = policy.get_mut("spec") else { return };
+    let egress = spec.get("egress").is_some();
+    default(spec, "policyTypes", if egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) });
+    let list = |value: &mut Value, field: &str| {
+        value.get_mut(field).and_then(Value::as_array_mut).map(std::mem::take)
+    };
     for direction in ["ingress", "egress"] {
-        for rule in policy["spec"][direction].as_array_mut().into_iter().flatten() {
-            for port in rule["ports"].as_array_mut().into_iter().flatten() {
-                default(port, "protocol", json!("TCP"));
-            }
+        let Some(mut rules) = list(spec, direction) else { continue };
+        for rule in &mut rules {
+            let Some(mut ports) = list(rule, "ports") else { continue };
+            ports.iter_mut().for_each(|port| default(port, "protocol", json!("TCP")));
+            rule["ports"] = ports.into();
         }
+        spec[direction] = rules.into();
     }
 }
 
@@ -120,14 +123,18 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
+/// Sets a field that is not given. What is not an object has no fields and is left for validation to refuse.
 fn default(object: &mut Value, field: &str, value: Value) {
-    if object[field].is_null() {
-        object[field] = value;
+    if let Some(map) = object.as_object_mut() {
+        let field = map.entry(field).or_insert(Value::Null);
+        if field.is_null() {
+            *field = value;
+        }
     }
 }
 
 fn default_service(service: &mut Value) {
-    let Some(spec) = service["spec"].as_object_mut() else { return };
+    let Some(spec) = service.get_mut("spec").and_then(Value::as_object_mut) else { return };
     spec.entry("type").or_insert(json!("ClusterIP"));
     spec.entry("sessionAffinity").or_insert(json!("None"));
     if spec["type"] != "ExternalName" {
@@ -140,8 +147,9 @@ fn default_service(service: &mut Value) {
     }
     for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
         default(port, "protocol", json!("TCP"));
-        let target = port["port"].clone();
-        default(port, "targetPort", target);
+        if let Some(target) = port.get("port").cloned() {
+            default(port, "targetPort", target);
+        }
     }
 }
 
@@ -167,7 +175,10 @@ fn fold_string_data(secret: &mut Value) {
     let Some(Value::Object(plain)) = map.remove("stringData") else { return };
     for (key, value) in plain {
         let encoded = base64::engine::general_purpose::STANDARD.encode(value.as_str().unwrap_or_default());
-        secret["data"][&key] = encoded.into();
+        default(secret, "data", json!({}));
+        if let Some(data) = secret.get_mut("data").and_then(Value::as_object_mut) {
+            data.insert(key, encoded.into());
+        }
     }
 }
 
@@ -206,7 +217,9 @@ fn validate_claim(claim: &Value, old: Option<&Value>, errors: &mut Vec<FieldErro
     }
     let Some(old) = old else { return };
     let mut munged = spec.clone();
-    munged["resources"] = old["spec"]["resources"].clone();
+    if let Some(map) = munged.as_object_mut() {
+        map.insert("resources".into(), old["spec"]["resources"].clone());
+    }
     for field in ["volumeName", "storageClassName", "volumeAttributesClassName"] {
         if old["spec"][field].is_null()
             && let Some(map) = munged.as_object_mut()
