@@ -11,6 +11,10 @@ use http::Request;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
+/// As in `asb`.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const WRITERS: usize = 64;
 const CREATES: usize = 20_000;

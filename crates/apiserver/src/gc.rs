@@ -8,6 +8,7 @@
 //! so hints may repeat or come late.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use serde_json::Value;
@@ -24,6 +25,10 @@ const NAMESPACES: &str = "namespaces";
 const CRDS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 /// Deletions in flight at a time.
 const CONCURRENCY: usize = 64;
+/// Events are kept this long after they were last seen, and this many at most.
+const EVENT_HOURS: i64 = 1;
+const EVENTS: usize = 10_000;
+const EVENT_SWEEP: Duration = Duration::from_secs(60);
 
 #[derive(Debug)]
 pub(crate) enum Hint {
@@ -67,9 +72,14 @@ pub(crate) async fn run(api: Arc<Api>, mut hints: UnboundedReceiver<Hint>) {
             }
         }
     }
+    let mut sweep = tokio::time::interval(EVENT_SWEEP);
     loop {
         let hint = tokio::select! {
             () = api.stopping.cancelled() => return,
+            _ = sweep.tick() => {
+                expire_events(&api).await;
+                continue;
+            }
             hint = hints.recv() => hint,
         };
         let mut batch = Vec::new();
@@ -84,6 +94,36 @@ pub(crate) async fn run(api: Arc<Api>, mut hints: UnboundedReceiver<Hint>) {
         let api = &api;
         futures::stream::iter(batch).for_each_concurrent(CONCURRENCY, |hint| handle(api, hint)).await;
     }
+}
+
+async fn expire_events(api: &Api) {
+    let Some(target) = api.registry.stored_in("events") else { return };
+    let mut entries = api.store.list("events", "").entries;
+    entries.sort_by_key(|entry| entry.revision);
+    let excess = entries.len().saturating_sub(EVENTS);
+    let horizon = jiff::Timestamp::now() - jiff::SignedDuration::from_hours(EVENT_HOURS);
+    let target = &target;
+    let old =
+        entries.into_iter().enumerate().filter(|(at, entry)| *at < excess || last_seen(entry) < horizon);
+    each(
+        old.map(|(_, entry)| entry).collect(),
+        |entry| async move { delete(api, target, &entry, None).await },
+    )
+    .await;
+}
+
+fn last_seen(entry: &Entry) -> jiff::Timestamp {
+    let event = entry.parse();
+    [
+        &event["series"]["lastObservedTime"],
+        &event["lastTimestamp"],
+        &event["eventTime"],
+        &event["metadata"]["creationTimestamp"],
+    ]
+    .into_iter()
+    .filter_map(|time| time.as_str()?.parse().ok())
+    .max()
+    .unwrap_or(jiff::Timestamp::MIN)
 }
 
 async fn handle(api: &Api, hint: Hint) {

@@ -5,6 +5,24 @@
 //!                      ├─► Router ─► registry (kinds, schemas) ─► store (redb, watch)
 //! controllers ─in process┘
 //! ```
+//!
+//! # Guarantees
+//!
+//! - A create, update or delete is answered after it is on disk; only Leases and Events may lose their last second.
+//! - Resource versions count up across restarts, crashes and deletions, and no two writes share one.
+//! - A list and a watch from its version neither miss a change nor tell one twice. Watchers hold no queue: one that
+//!   falls behind the bounded history gets `410 Expired`.
+//! - Later pages of a list show the moment of its first page, or answer 410.
+//!
+//! # Where it differs from kube-apiserver
+//!
+//! - Server-side apply merges and takes back what its manager leaves out, but never reports ownership conflicts:
+//!   the last writer wins. Other writes do not appear in `managedFields`.
+//! - Versions of a custom resource differ in `apiVersion` only (conversion strategy `None`).
+//! - The bearer of the token may do everything; there is no RBAC and no admission webhook.
+//! - Protobuf is read for a few small kinds and never written; other kinds in protobuf are refused with 415.
+//! - Wrong types in built-in kinds are answered with 422 and the field's path instead of a decoding error.
+//! - A Pod gets no default tolerations or priority, a Service no cluster IP, a claim no protection finalizer.
 
 mod gc;
 mod http;
@@ -12,6 +30,7 @@ mod inprocess;
 mod names;
 mod ops;
 mod patch;
+mod path;
 mod pki;
 mod registry;
 mod schema;

@@ -131,9 +131,9 @@ pub(crate) fn metadata(rule: Rule, object: &Value, errors: &mut Vec<FieldError>)
         errors.push(FieldError::too_long("metadata.annotations", ANNOTATION_BYTES));
     }
     owners(meta, errors);
-    for (at, finalizer) in meta["finalizers"].as_array().into_iter().flatten().enumerate() {
+    for finalizer in meta["finalizers"].as_array().into_iter().flatten() {
         if let Some(wrong) = label_key(finalizer.as_str().unwrap_or_default()) {
-            errors.push(FieldError::invalid(format!("metadata.finalizers[{at}]"), finalizer, wrong));
+            errors.push(FieldError::invalid("metadata.finalizers", finalizer, wrong));
         }
     }
 }
@@ -153,10 +153,13 @@ fn string_map(meta: &Value, field: &str, errors: &mut Vec<FieldError>) {
 
 fn owners(meta: &Value, errors: &mut Vec<FieldError>) {
     let mut controllers = 0;
-    for (at, owner) in meta["ownerReferences"].as_array().into_iter().flatten().enumerate() {
+    for owner in meta["ownerReferences"].as_array().into_iter().flatten() {
         for field in ["apiVersion", "kind", "name", "uid"] {
             if owner[field].as_str().unwrap_or_default().is_empty() {
-                errors.push(FieldError::required(format!("metadata.ownerReferences[{at}].{field}"), ""));
+                let path = format!("metadata.ownerReferences.{field}");
+                let what =
+                    if field == "apiVersion" { "version must not be empty" } else { "must not be empty" };
+                errors.push(FieldError::invalid(path, &"".into(), what));
             }
         }
         controllers += usize::from(owner["controller"] == true);
@@ -197,7 +200,7 @@ mod tests {
         let fields: Vec<_> = errors.iter().map(|e| e.field.as_str()).collect();
         assert_eq!(
             fields,
-            ["metadata.name", "metadata.labels", "metadata.annotations", "metadata.ownerReferences[0].uid"]
+            ["metadata.name", "metadata.labels", "metadata.annotations", "metadata.ownerReferences.uid"]
         );
     }
 }

@@ -29,7 +29,8 @@ async fn a_finalizer_holds_an_object_until_it_is_removed() {
 async fn a_bound_pod_is_given_time_and_an_unbound_one_is_not() {
     let world = World::new().await;
     world.create(PODS, pod("unbound")).await;
-    assert_eq!(world.delete(&format!("{PODS}/unbound"), json!(null)).await.body["status"], "Success");
+    assert_eq!(world.delete(&format!("{PODS}/unbound"), json!(null)).await.body["kind"], "Pod");
+    assert_eq!(world.get(&format!("{PODS}/unbound")).await.code, 404);
     let mut bound = pod("bound");
     bound["spec"]["nodeName"] = "node".into();
     world.create(PODS, bound).await;

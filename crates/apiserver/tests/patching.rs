@@ -88,7 +88,7 @@ async fn apply_creates_merges_and_takes_back() {
     assert_eq!(revision(&same), revision(&again), "applying the same again writes nothing");
     assert_eq!(
         world.patch(&format!("{GADGETS}/a"), APPLY, gadget("a")).await.code,
-        400,
+        422,
         "a manager is needed"
     );
 }

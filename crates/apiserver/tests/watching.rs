@@ -44,7 +44,7 @@ async fn a_streaming_list_ends_with_its_bookmark() {
     world.create(MAPS, config_map("b")).await;
     assert_eq!(events.line().await, "ADDED b");
     let wrong = world.get(&format!("{MAPS}?watch=true&sendInitialEvents=true")).await;
-    assert_eq!(wrong.code, 400);
+    assert_eq!(wrong.code, 422);
 }
 
 #[tokio::test]

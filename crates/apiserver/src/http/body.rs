@@ -10,6 +10,7 @@ use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
 use super::protobuf;
+use crate::path::Path;
 use crate::status::ApiError;
 
 /// As in Kubernetes.
@@ -74,23 +75,6 @@ fn parse_json_strict(raw: &[u8]) -> Result<(Value, Vec<String>), ApiError> {
         .and_then(|value| deserializer.end().map(|()| value))
         .map_err(|error| ApiError::bad_request(format!("the body is not valid JSON: {error}")))?;
     Ok((value, duplicates.into_inner()))
-}
-
-enum Path<'a> {
-    Root,
-    Field(&'a Path<'a>, &'a str),
-    Item(&'a Path<'a>, usize),
-}
-
-impl fmt::Display for Path<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Path::Root => Ok(()),
-            Path::Field(Path::Root, name) => f.write_str(name),
-            Path::Field(parent, name) => write!(f, "{parent}.{name}"),
-            Path::Item(parent, at) => write!(f, "{parent}[{at}]"),
-        }
-    }
 }
 
 struct Node<'a> {

@@ -14,10 +14,12 @@ mod scale;
 mod table;
 mod watch;
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
+use futures::FutureExt as _;
 use http::{Method, StatusCode};
 use serde_json::json;
 
@@ -33,7 +35,11 @@ pub(crate) fn router(api: Arc<Api>) -> axum::Router {
 
 async fn serve(State(api): State<Arc<Api>>, request: Request) -> Response {
     let head = request.method() == Method::HEAD;
-    let mut response = dispatch(api, request).await.unwrap_or_else(IntoResponse::into_response);
+    // A mistake of ours costs one request, not the caller's task or connection.
+    let answered = AssertUnwindSafe(dispatch(api, request)).catch_unwind().await;
+    let answered =
+        answered.unwrap_or_else(|_| Err(ApiError::internal("the request made the server stumble")));
+    let mut response = answered.unwrap_or_else(IntoResponse::into_response);
     if head {
         *response.body_mut() = axum::body::Body::empty();
     }

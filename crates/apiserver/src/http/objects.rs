@@ -12,11 +12,14 @@ use super::{Context, View, body};
 use crate::ops::{DeleteOptions, Deleted, Part, Propagation, WriteOptions, Written};
 use crate::patch::Patch;
 use crate::selector::Selector;
-use crate::status::{ApiError, json_response, raw_response};
+use crate::status::{ApiError, FieldError, json_response, raw_response};
 use crate::store::Entry;
 
 /// Deletions in flight for one deletecollection.
 const CONCURRENCY: usize = 64;
+/// Kinds whose deletion is answered with the object instead of a success message.
+const RETURNED: [&str; 5] =
+    ["pods", "services", "persistentvolumeclaims", "persistentvolumes", "serviceaccounts"];
 
 impl Context {
     pub(super) fn get(&self, name: &str) -> Result<Response, ApiError> {
@@ -56,6 +59,9 @@ impl Context {
     pub(super) async fn delete(&self, name: &str, request: Request) -> Result<Response, ApiError> {
         let options = self.delete_options(request).await?;
         match self.api.delete(&self.target, &self.namespace, name, &options).await? {
+            Deleted::Gone(entry) if RETURNED.contains(&&*self.target.resource.collection) => {
+                Ok(raw_response(StatusCode::OK, self.show(&entry)))
+            }
             Deleted::Marked(entry) => Ok(raw_response(StatusCode::OK, self.show(&entry))),
             Deleted::Gone(entry) => {
                 let resource = &self.target.resource;
@@ -163,9 +169,9 @@ impl Context {
             Some("Foreground") => Some(Propagation::Foreground),
             Some("Orphan") => Some(Propagation::Orphan),
             Some(other) => {
-                return Err(ApiError::bad_request(format!(
-                    "invalid propagationPolicy {other:?}: want Background, Foreground or Orphan"
-                )));
+                let known = ["Foreground", "Background", "Orphan"].map(Value::from);
+                let error = FieldError::unsupported("propagationPolicy", &other.into(), &known);
+                return Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", &[error]));
             }
         };
         let orphan = given["orphanDependents"] == true || self.query.flag("orphanDependents");

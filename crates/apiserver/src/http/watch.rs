@@ -22,7 +22,7 @@ use super::list::check_not_ahead;
 use super::table::{Include, Table, metadata_only};
 use super::{Context, View};
 use crate::selector::Selector;
-use crate::status::ApiError;
+use crate::status::{ApiError, FieldError};
 use crate::store::{Change, Compacted, Cursor, Entry};
 
 /// How often an idle watcher is told the current revision.
@@ -69,7 +69,11 @@ impl Context {
         if cursor.is_compacted() {
             return Err(too_old(from));
         }
-        let timeout = self.query.number("timeoutSeconds")?.map_or(DEFAULT_TIMEOUT, Duration::from_secs);
+        let timeout = self
+            .query
+            .number("timeoutSeconds")?
+            .filter(|seconds| *seconds > 0)
+            .map_or(DEFAULT_TIMEOUT, Duration::from_secs);
         let bookmarks = self.query.flag("allowWatchBookmarks");
         let watch = Watch {
             announce_end: send_initial && bookmarks,
@@ -101,9 +105,9 @@ impl Context {
         match (initial, matching) {
             (Some(_), Some("NotOlderThan")) | (None, None) => Ok(()),
             (Some(_), _) => {
-                Err(ApiError::bad_request("sendInitialEvents requires resourceVersionMatch=NotOlderThan"))
+                Err(forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"))
             }
-            (None, Some(_)) => Err(ApiError::bad_request(
+            (None, Some(_)) => Err(forbidden(
                 "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
             )),
         }
@@ -227,6 +231,11 @@ impl Watch {
         };
         frame("BOOKMARK", object.to_string().as_bytes(), out);
     }
+}
+
+fn forbidden(why: &str) -> ApiError {
+    let error = FieldError::forbidden("resourceVersionMatch", why);
+    ApiError::invalid("meta.k8s.io", "ListOptions", "", &[error])
 }
 
 fn frame(kind: &str, object: &[u8], out: &mut Vec<u8>) {

@@ -43,6 +43,7 @@ pub(super) fn admit(
     options: &WriteOptions,
 ) -> Result<Vec<String>, ApiError> {
     let compiled = target.version().compiled();
+    check_shape(target, object)?;
     if is_crd(target) {
         crd::complete(object, &now());
     }
@@ -66,6 +67,42 @@ pub(super) fn admit(
     }
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     Err(ApiError::invalid(&target.resource.group, &target.resource.kind, name, &errors))
+}
+
+/// Refuses what the rest of the server relies on: maps are maps and lists are lists.
+fn check_shape(target: &Target, object: &Value) -> Result<(), ApiError> {
+    let meta = &object["metadata"];
+    let maps = [
+        ("metadata", meta),
+        ("metadata.labels", &meta["labels"]),
+        ("metadata.annotations", &meta["annotations"]),
+    ];
+    let stanzas = [("spec", &object["spec"]), ("status", &object["status"])];
+    let lists = [
+        ("metadata.finalizers", &meta["finalizers"]),
+        ("metadata.ownerReferences", &meta["ownerReferences"]),
+        ("metadata.managedFields", &meta["managedFields"]),
+    ];
+    let built_in = !target.resource.custom;
+    let wrong = maps
+        .iter()
+        .chain(stanzas.iter().filter(|_| built_in))
+        .find(|(_, value)| !value.is_object() && !value.is_null())
+        .map(|(path, _)| (path, "an object"))
+        .or_else(|| {
+            lists
+                .iter()
+                .find(|(_, value)| !value.is_array() && !value.is_null())
+                .map(|(path, _)| (path, "a list"))
+        });
+    match wrong {
+        None => Ok(()),
+        Some((path, want)) => Err(ApiError::bad_request(format!(
+            "{} in version {:?} cannot be read: {path} must be {want}",
+            target.resource.kind,
+            &*target.version().name
+        ))),
+    }
 }
 
 fn check(target: &Target, object: &Value, old: Option<&Value>) -> Vec<FieldError> {

@@ -60,23 +60,28 @@ impl Api {
             if generated && !prefix.is_empty() {
                 object["metadata"]["name"] = generate_name(&prefix).into();
             }
-            let mut complete = object.clone();
+            // Only a generated name may need another attempt.
+            let mut complete = if generated { object.clone() } else { object.take() };
             let warnings = admit::admit(target, &mut complete, None, Part::Main, options)?;
             if target.version().status || !resource.custom {
                 rules::initial_status(resource, &mut complete);
             }
             let name = complete["metadata"]["name"].as_str().unwrap_or_default().to_owned();
             let key = key(target, namespace, &name);
-            let exists = self.store.get(&key).is_some();
-            let written = match exists {
-                true => Err(WriteError::Conflict),
-                false => self.put(target, key, Expect::Absent, complete, options.dry_run).await,
+            let exists = self.store.get(&key);
+            let written = match &exists {
+                Some(_) => Err(WriteError::Conflict),
+                None => self.put(target, key, Expect::Absent, complete, options.dry_run).await,
             };
             match written {
                 Ok(entry) => return Ok(Written { entry, warnings, created: true }),
                 Err(WriteError::Conflict) if generated => continue,
                 Err(WriteError::Conflict) => {
-                    return Err(ApiError::already_exists(&resource.group, &resource.plural, &name));
+                    let mut error = ApiError::already_exists(&resource.group, &resource.plural, &name);
+                    if exists.is_some_and(|entry| entry.meta.deleting) {
+                        error.message = format!("object is being deleted: {}", error.message);
+                    }
+                    return Err(error);
                 }
                 Err(error) => return Err(storage_error(error)),
             }

@@ -70,17 +70,18 @@ impl Api {
 
 fn check_preconditions(target: &Target, entry: &Entry, options: &DeleteOptions) -> Result<(), ApiError> {
     let resource = &target.resource;
-    let fail = |what: &str, want: &str, have: &str| {
-        let why =
-            format!("Precondition failed: {what} in precondition: {want}, {what} in object meta: {have}");
-        Err(ApiError::conflict(&resource.group, &resource.plural, &entry.meta.name, &why))
+    let fail = |what: &str, want: &str, have: &str, perhaps: &str| {
+        let why = format!(
+            "the {what} in the precondition ({want}) does not match the {what} in record ({have}). The object might have been {perhaps}"
+        );
+        Err(ApiError::conflict(&resource.group, &resource.kind, &entry.meta.name, &why))
     };
     if let Some(uid) = options.uid.as_deref().filter(|uid| *uid != &*entry.meta.uid) {
-        return fail("UID", uid, &entry.meta.uid);
+        return fail("UID", uid, &entry.meta.uid, "deleted and then recreated");
     }
     let have = entry.revision.to_string();
     if let Some(want) = options.revision.as_deref().filter(|want| *want != have) {
-        return fail("ResourceVersion", want, &have);
+        return fail("ResourceVersion", want, &have, "modified");
     }
     Ok(())
 }

@@ -65,7 +65,7 @@ impl Api {
             self.get(target, namespace, name)?;
             let error =
                 FieldError::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
-            return Err(ApiError::invalid(&target.resource.group, &target.resource.kind, name, &[error]));
+            return Err(ApiError::invalid(&target.resource.group, &target.resource.plural, name, &[error]));
         }
         self.change(target, namespace, name, part, options, locked.as_deref(), |_| Ok(object.clone())).await
     }
@@ -160,6 +160,9 @@ fn decide(
     options: &WriteOptions,
 ) -> Result<(Outcome, Vec<String>), ApiError> {
     let resource = &target.resource;
+    if !new["metadata"].is_object() {
+        return Err(ApiError::bad_request("metadata must be an object"));
+    }
     let name = old["metadata"]["name"].as_str().unwrap_or_default();
     let invalid = |error| Err(ApiError::invalid(&resource.group, &resource.kind, name, &[error]));
     let uid = &new["metadata"]["uid"];
@@ -172,7 +175,9 @@ fn decide(
         return Err(ApiError::conflict(&resource.group, &resource.plural, name, &why));
     }
     if new["metadata"]["name"] != old["metadata"]["name"] {
-        return invalid(FieldError::invalid("metadata.name", &new["metadata"]["name"], "field is immutable"));
+        let given = new["metadata"]["name"].as_str().unwrap_or_default();
+        let message = format!("the name of the object ({given}) does not match the name on the URL ({name})");
+        return Err(ApiError::bad_request(message));
     }
     for field in ["apiVersion", "kind"] {
         if new[field] != old[field] {
@@ -246,7 +251,7 @@ fn same_but_for_times(new: &Value, old: &Value) -> bool {
     let timeless = |object: &Value| {
         let mut object = object.clone();
         for entry in object["metadata"]["managedFields"].as_array_mut().into_iter().flatten() {
-            entry["time"].take();
+            entry.as_object_mut().map(|entry| entry.remove("time"));
         }
         object
     };

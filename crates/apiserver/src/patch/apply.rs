@@ -11,7 +11,7 @@ use crate::schema::{List, Schema};
 
 pub(super) fn merge(object: &mut Value, config: &Value, manager: &str, target: &Target, now: &str) {
     let mut config = config.clone();
-    if let Some(meta) = config["metadata"].as_object_mut() {
+    if let Some(meta) = config.get_mut("metadata").and_then(Value::as_object_mut) {
         for field in ["managedFields", "resourceVersion", "uid", "creationTimestamp", "generation"] {
             meta.remove(field);
         }
@@ -21,7 +21,7 @@ pub(super) fn merge(object: &mut Value, config: &Value, manager: &str, target: &
     let mut managers = object["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
     let mine = |entry: &Value| entry["manager"] == manager && entry["operation"] == "Apply";
     if let Some(at) = managers.iter().position(mine) {
-        let before = managers.remove(at)["fieldsV1"].take();
+        let before = managers.remove(at)["fieldsV1"].clone();
         let others: Vec<Value> = managers.iter().map(|entry| entry["fieldsV1"].clone()).collect();
         remove_left_out(object, &before, &fields, &others, schema);
     }
@@ -30,7 +30,9 @@ pub(super) fn merge(object: &mut Value, config: &Value, manager: &str, target: &
         "manager": manager, "operation": "Apply", "apiVersion": target.api_version(), "time": now,
         "fieldsType": "FieldsV1", "fieldsV1": fields,
     }));
-    object["metadata"]["managedFields"] = managers.into();
+    if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        meta.insert("managedFields".into(), managers.into());
+    }
 }
 
 fn merge_value(target: &mut Value, config: &Value, schema: Option<&Schema>) {

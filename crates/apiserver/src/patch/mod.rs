@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::http::body;
 use crate::registry::Target;
-use crate::status::ApiError;
+use crate::status::{ApiError, FieldError};
 
 pub(crate) const MEDIA_TYPES: &str = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml";
 /// Operations in one JSON patch.
@@ -48,7 +48,8 @@ impl Patch {
             }
             "application/apply-patch+yaml" => {
                 let manager = manager.filter(|manager| !manager.is_empty()).ok_or_else(|| {
-                    ApiError::bad_request("PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch")
+                    let error = FieldError::required("fieldManager", "is required for apply patch");
+                    ApiError::invalid("meta.k8s.io", "PatchOptions", "", &[error])
                 })?;
                 let config = body::parse_yaml(raw)?;
                 Ok(Patch::Apply { config, manager: manager.to_owned() })

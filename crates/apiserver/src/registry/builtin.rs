@@ -124,6 +124,7 @@ fn resource(row: &Row) -> Resource {
     let stored_group = if form == Form::NewEvents { CORE } else { row.group };
     let mut version = Version::new("v1", schema(row));
     version.status = row.status;
+    version.built_in = true;
     Resource {
         group: row.group.into(),
         plural: row.plural.into(),

@@ -14,6 +14,10 @@ const STORAGE_MESSAGE: &str = "must have exactly one version marked as storage v
 
 /// Fills in what may be left out and writes the status: an accepted CRD is served at once.
 pub(crate) fn complete(crd: &mut Value, now: &str) {
+    // What is not an object is left for validation to refuse.
+    if !crd["spec"]["names"].is_object() {
+        return;
+    }
     let spec = &mut crd["spec"];
     let kind = spec["names"]["kind"].as_str().unwrap_or_default().to_owned();
     if spec["names"]["listKind"].is_null() {

@@ -4,14 +4,14 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value, json};
 
-use crate::names::dns_label;
+use crate::names::Rule;
 use crate::status::FieldError;
 
 const CONTAINER_LISTS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
 
 /// The defaults of a new Pod that the node or users rely on.
 pub(super) fn set_defaults(pod: &mut Value) {
-    let Some(spec) = pod["spec"].as_object_mut() else { return };
+    let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) else { return };
     for (field, default) in [
         ("restartPolicy", json!("Always")),
         ("terminationGracePeriodSeconds", json!(30)),
@@ -70,15 +70,16 @@ fn default_container(container: &mut Map<String, Value>) {
             ] {
                 set(probe, field, json!(value));
             }
+            if let Some(request) = probe.get_mut("httpGet").and_then(Value::as_object_mut) {
+                set(request, "scheme", json!("HTTP"));
+            }
         }
     }
     // A limit without a request is also the request.
-    let limits = container["resources"]["limits"].as_object().cloned().unwrap_or_default();
-    for (resource, quantity) in limits {
-        let requests = &mut container["resources"]["requests"];
-        if requests[&resource].is_null() {
-            requests[&resource] = quantity;
-        }
+    let Some(resources) = container.get_mut("resources").and_then(Value::as_object_mut) else { return };
+    let Some(limits) = resources.get("limits").and_then(Value::as_object).cloned() else { return };
+    if let Some(requests) = resources.entry("requests").or_insert(json!({})).as_object_mut() {
+        limits.into_iter().for_each(|(resource, quantity)| set(requests, &resource, quantity));
     }
 }
 
@@ -158,9 +159,8 @@ pub(super) fn validate(pod: &Value, errors: &mut Vec<FieldError>) {
         ));
     }
     for field in ["hostname", "subdomain"] {
-        if spec[field].as_str().is_some_and(|text| text.len() > 63 || !dns_label(text)) {
-            let detail = "must be a DNS label: at most 63 lower case letters, digits or '-', with a letter or digit at both ends";
-            errors.push(FieldError::invalid(format!("spec.{field}"), &spec[field], detail));
+        if let Some(wrong) = spec[field].as_str().and_then(|text| Rule::Label.check(text)) {
+            errors.push(FieldError::invalid(format!("spec.{field}"), &spec[field], wrong));
         }
     }
 }
@@ -170,9 +170,8 @@ fn check_name<'a>(name: &'a Value, path: &str, seen: &mut HashSet<&'a str>, erro
     let path = format!("{path}.name");
     if text.is_empty() {
         errors.push(FieldError::required(path, ""));
-    } else if text.len() > 63 || !dns_label(text) {
-        let detail = "must be a DNS label: at most 63 lower case letters, digits or '-', with a letter or digit at both ends";
-        errors.push(FieldError::invalid(path, name, detail));
+    } else if let Some(wrong) = Rule::Label.check(text) {
+        errors.push(FieldError::invalid(path, name, wrong));
     } else if !seen.insert(text) {
         errors.push(FieldError::duplicate(path, name));
     }
@@ -207,7 +206,7 @@ pub(super) fn validate_update(pod: &Value, old: &Value, errors: &mut Vec<FieldEr
         let olds = old["spec"][list].as_array().map(Vec::as_slice).unwrap_or_default();
         let Some(news) = munged.get_mut(list).and_then(Value::as_array_mut) else { continue };
         for (new, old) in news.iter_mut().zip(olds) {
-            new["image"] = old["image"].clone();
+            restore(new, old, "image");
         }
     }
     let kept = |field: &str, list: &Value| {
@@ -227,7 +226,7 @@ pub(super) fn validate_update(pod: &Value, old: &Value, errors: &mut Vec<FieldEr
     if munged != old["spec"] {
         errors.push(FieldError::forbidden(
             "spec",
-            "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds`",
+            "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)",
         ));
     }
 }

@@ -43,6 +43,7 @@ pub(crate) enum Form {
 pub(crate) struct Version {
     pub name: Box<str>,
     pub served: bool,
+    pub built_in: bool,
     pub status: bool,
     pub scale: Option<Scale>,
     pub columns: Vec<Column>,
@@ -92,6 +93,7 @@ impl Version {
         Self {
             name: name.into(),
             served: true,
+            built_in: false,
             status: false,
             scale: None,
             columns: Vec::new(),
@@ -113,7 +115,9 @@ impl Version {
     pub fn compile(&self) -> Result<Compiled, SchemaError> {
         let Some(text) = &self.schema else { return Ok(Compiled { schema: Schema::open(), rules: None }) };
         let json: Value = serde_json::from_str(text).unwrap_or_default();
-        Ok(Compiled { schema: Schema::compile(&json)?, rules: Rules::compile(&json) })
+        let schema = Schema::compile(&json)?;
+        let schema = if self.built_in { schema.allowing_duplicates() } else { schema };
+        Ok(Compiled { schema, rules: Rules::compile(&json) })
     }
 }
 

@@ -11,32 +11,47 @@ pub(crate) fn set_defaults(resource: &Resource, object: &mut Value) {
     if resource.custom {
         return;
     }
+    drop_nulls(object);
     match (&*resource.group, &*resource.plural) {
         ("", "pods") => pod::set_defaults(object),
         ("", "services") => default_service(object),
         ("", "secrets") => fold_string_data(object),
         ("", "persistentvolumeclaims") => {
-            if let Some(spec) = object["spec"].as_object_mut() {
-                spec.entry("volumeMode").or_insert(json!("Filesystem"));
+            if let Some(spec) = object.get_mut("spec") {
+                default(spec, "volumeMode", json!("Filesystem"));
             }
         }
         ("", "namespaces") => {
             let name = object["metadata"]["name"].clone();
-            object["metadata"]["labels"]["kubernetes.io/metadata.name"] = name;
-            if object["spec"]["finalizers"].is_null() {
-                object["spec"]["finalizers"] = json!(["kubernetes"]);
-            }
+            default(&mut object["metadata"], "labels", json!({}));
+            default(&mut object["metadata"]["labels"], "kubernetes.io/metadata.name", name);
+            default(object, "spec", json!({}));
+            default(&mut object["spec"], "finalizers", json!(["kubernetes"]));
         }
         ("storage.k8s.io", "storageclasses") => {
             default(object, "reclaimPolicy", json!("Delete"));
             default(object, "volumeBindingMode", json!("Immediate"));
         }
-        ("networking.k8s.io", "networkpolicies") if object["spec"]["policyTypes"].is_null() => {
-            let egress = !object["spec"]["egress"].is_null();
-            object["spec"]["policyTypes"] =
-                if egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) };
-        }
+        ("networking.k8s.io", "networkpolicies") => default_policy(object),
         _ => {}
+    }
+}
+
+fn default_policy(policy: &mut Value) {
+    let Some(spec) = policy.get_mut("spec") else { return };
+    let egress = spec.get("egress").is_some();
+    default(spec, "policyTypes", if egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) });
+    let list = |value: &mut Value, field: &str| {
+        value.get_mut(field).and_then(Value::as_array_mut).map(std::mem::take)
+    };
+    for direction in ["ingress", "egress"] {
+        let Some(mut rules) = list(spec, direction) else { continue };
+        for rule in &mut rules {
+            let Some(mut ports) = list(rule, "ports") else { continue };
+            ports.iter_mut().for_each(|port| default(port, "protocol", json!("TCP")));
+            rule["ports"] = ports.into();
+        }
+        spec[direction] = rules.into();
     }
 }
 
@@ -96,20 +111,45 @@ pub(crate) fn validate(
     }
 }
 
+/// In built-in kinds a null is the same as nothing.
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.retain(|_, child| !child.is_null());
+            map.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
+}
+
+/// Sets a field that is not given. What is not an object has no fields and is left for validation to refuse.
 fn default(object: &mut Value, field: &str, value: Value) {
-    if object[field].is_null() {
-        object[field] = value;
+    if let Some(map) = object.as_object_mut() {
+        let field = map.entry(field).or_insert(Value::Null);
+        if field.is_null() {
+            *field = value;
+        }
     }
 }
 
 fn default_service(service: &mut Value) {
-    let Some(spec) = service["spec"].as_object_mut() else { return };
+    let Some(spec) = service.get_mut("spec").and_then(Value::as_object_mut) else { return };
     spec.entry("type").or_insert(json!("ClusterIP"));
     spec.entry("sessionAffinity").or_insert(json!("None"));
+    if spec["type"] != "ExternalName" {
+        spec.entry("internalTrafficPolicy").or_insert(json!("Cluster"));
+        spec.entry("ipFamilies").or_insert(json!(["IPv4"]));
+        spec.entry("ipFamilyPolicy").or_insert(json!("SingleStack"));
+        if let Some(address) = spec.get("clusterIP").cloned() {
+            spec.entry("clusterIPs").or_insert(json!([address]));
+        }
+    }
     for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
         default(port, "protocol", json!("TCP"));
-        let target = port["port"].clone();
-        default(port, "targetPort", target);
+        if let Some(target) = port.get("port").cloned() {
+            default(port, "targetPort", target);
+        }
     }
 }
 
@@ -135,7 +175,10 @@ fn fold_string_data(secret: &mut Value) {
     let Some(Value::Object(plain)) = map.remove("stringData") else { return };
     for (key, value) in plain {
         let encoded = base64::engine::general_purpose::STANDARD.encode(value.as_str().unwrap_or_default());
-        secret["data"][&key] = encoded.into();
+        default(secret, "data", json!({}));
+        if let Some(data) = secret.get_mut("data").and_then(Value::as_object_mut) {
+            data.insert(key, encoded.into());
+        }
     }
 }
 
@@ -152,7 +195,7 @@ fn validate_data(object: &Value, old: Option<&Value>, errors: &mut Vec<FieldErro
         for key in
             object[field].as_object().into_iter().flatten().map(|(key, _)| key).filter(|key| !valid(key))
         {
-            let detail = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'";
+            let detail = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
             errors.push(FieldError::invalid(format!("{field}[{key}]"), &key.as_str().into(), detail));
         }
     }
@@ -174,7 +217,9 @@ fn validate_claim(claim: &Value, old: Option<&Value>, errors: &mut Vec<FieldErro
     }
     let Some(old) = old else { return };
     let mut munged = spec.clone();
-    munged["resources"] = old["spec"]["resources"].clone();
+    if let Some(map) = munged.as_object_mut() {
+        map.insert("resources".into(), old["spec"]["resources"].clone());
+    }
     for field in ["volumeName", "storageClassName", "volumeAttributesClassName"] {
         if old["spec"][field].is_null()
             && let Some(map) = munged.as_object_mut()

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::{Additional, MAX_DEPTH, Schema};
+use crate::path::Path;
 
 /// Fields of every object that no schema lists.
 const ENVELOPE: [&str; 3] = ["apiVersion", "kind", "metadata"];
@@ -11,32 +12,36 @@ impl Schema {
     /// Removes what the schema does not know and adds what it defaults. Returns the paths that were removed.
     pub fn fill(&self, object: &mut Value) -> Vec<String> {
         let mut unknown = Vec::new();
-        self.walk(object, "", true, &mut unknown, 0);
+        self.walk(object, &Path::Root, &mut unknown, 0);
         unknown
     }
 
-    fn walk(&self, value: &mut Value, path: &str, root: bool, unknown: &mut Vec<String>, depth: usize) {
+    fn walk(&self, value: &mut Value, path: &Path<'_>, unknown: &mut Vec<String>, depth: usize) {
         if depth > MAX_DEPTH {
             return;
         }
         match value {
             Value::Object(map) => {
-                self.prune(map, path, root, unknown);
+                self.prune(map, path, unknown);
+                // As in Kubernetes: a null that is not allowed means "not given".
+                map.retain(|name, child| {
+                    !child.is_null() || self.property(name).is_none_or(|schema| schema.nullable)
+                });
                 self.set_defaults(map);
                 for (name, child) in map.iter_mut() {
                     // Metadata is the same for all kinds, whatever a schema says about it.
-                    if (root || self.embedded) && name == "metadata" {
+                    if (path.is_root() || self.embedded) && name == "metadata" {
                         continue;
                     }
                     if let Some(schema) = self.property(name) {
-                        schema.walk(child, &join(path, name), false, unknown, depth + 1);
+                        schema.walk(child, &Path::Field(path, name), unknown, depth + 1);
                     }
                 }
             }
             Value::Array(items) => {
                 if let Some(schema) = &self.items {
                     for (at, item) in items.iter_mut().enumerate() {
-                        schema.walk(item, &format!("{path}[{at}]"), false, unknown, depth + 1);
+                        schema.walk(item, &Path::Item(path, at), unknown, depth + 1);
                     }
                 }
             }
@@ -44,37 +49,30 @@ impl Schema {
         }
     }
 
-    fn prune(&self, map: &mut Map<String, Value>, path: &str, root: bool, unknown: &mut Vec<String>) {
+    fn prune(&self, map: &mut Map<String, Value>, path: &Path<'_>, unknown: &mut Vec<String>) {
         if self.preserve_unknown || !matches!(self.additional, Additional::None) {
             return;
         }
         let extra: Vec<String> = map
             .keys()
             .filter(|name| !self.properties.contains_key(name.as_str()))
-            .filter(|name| !((root || self.embedded) && ENVELOPE.contains(&name.as_str())))
+            .filter(|name| !((path.is_root() || self.embedded) && ENVELOPE.contains(&name.as_str())))
             .cloned()
             .collect();
         for name in extra {
             map.remove(&name);
-            unknown.push(join(path, &name));
+            unknown.push(Path::Field(path, &name).to_string());
         }
     }
 
     fn set_defaults(&self, map: &mut Map<String, Value>) {
         for (name, schema) in &self.properties {
             let Some(default) = &schema.default else { continue };
-            match map.get(name.as_ref()) {
-                None => {}
-                Some(Value::Null) if !schema.nullable => {}
-                Some(_) => continue,
+            if !map.contains_key(name.as_ref()) {
+                map.insert(name.to_string(), default.clone());
             }
-            map.insert(name.to_string(), default.clone());
         }
     }
-}
-
-pub(super) fn join(path: &str, name: &str) -> String {
-    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
 #[cfg(test)]
@@ -96,7 +94,7 @@ mod tests {
             }}}}),
         );
         let mut object = json!({ "kind": "X", "metadata": {}, "spec": {
-            "color": "red", "free": { "any": 1 }, "list": [{ "m": 2 }], "mode": null } });
+            "color": "red", "free": { "any": 1 }, "list": [{ "m": 2, "n": null }], "mode": null } });
         let unknown = schema.fill(&mut object);
         assert_eq!(unknown, ["spec.color", "spec.list[0].m"]);
         assert_eq!(object["spec"], json!({ "mode": "Running", "free": { "any": 1 }, "list": [{ "n": 1 }] }));

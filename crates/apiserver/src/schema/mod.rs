@@ -32,6 +32,8 @@ pub(crate) struct Schema {
     embedded: bool,
     int_or_string: bool,
     list: List,
+    /// Built-in kinds merge lists by keys without insisting on distinct items: `env` may repeat a name.
+    duplicates_allowed: bool,
     checks: Option<Box<Checks>>,
 }
 
@@ -128,6 +130,14 @@ impl Schema {
         Self { preserve_unknown: true, ..Self::default() }
     }
 
+    /// The same schema for a built-in kind, whose own checks decide about duplicates.
+    pub fn allowing_duplicates(mut self) -> Self {
+        self.duplicates_allowed = true;
+        self.properties = self.properties.into_iter().map(|(n, s)| (n, s.allowing_duplicates())).collect();
+        self.items = self.items.map(|items| Box::new(items.allowing_duplicates()));
+        self
+    }
+
     pub fn property(&self, name: &str) -> Option<&Schema> {
         self.properties.get(name).or(match &self.additional {
             Additional::Schema(schema) => Some(schema),
@@ -184,6 +194,7 @@ impl Schema {
                 Some("map") => List::Map(strings(&schema["x-kubernetes-list-map-keys"])),
                 _ => List::Atomic,
             },
+            duplicates_allowed: false,
             checks: Checks::compile(schema, path, depth)?.map(Box::new),
         })
     }

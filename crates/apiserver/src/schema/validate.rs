@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-use super::fill::join;
 use super::{Additional, Checks, Kind, List, MAX_DEPTH, Schema, format};
+use crate::path::Path;
 use crate::status::FieldError;
 
 /// Errors reported for one object at most.
@@ -13,18 +13,16 @@ const MAX_ERRORS: usize = 64;
 
 impl Schema {
     pub fn validate(&self, object: &Value) -> Vec<FieldError> {
-        let mut errors = Vec::new();
-        self.check(object, "", &mut errors, 0);
-        errors
+        self.accepts(object, &Path::Root, 0)
     }
 
-    fn accepts(&self, value: &Value, path: &str, depth: usize) -> Vec<FieldError> {
+    fn accepts(&self, value: &Value, path: &Path<'_>, depth: usize) -> Vec<FieldError> {
         let mut errors = Vec::new();
         self.check(value, path, &mut errors, depth);
         errors
     }
 
-    fn check(&self, value: &Value, path: &str, errors: &mut Vec<FieldError>, depth: usize) {
+    fn check(&self, value: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>, depth: usize) {
         if errors.len() >= MAX_ERRORS {
             return;
         }
@@ -66,8 +64,8 @@ impl Schema {
         }
     }
 
-    fn wrong_type(&self, value: &Value, path: &str) -> FieldError {
-        let want = if self.int_or_string { "int-or-string" } else { self.kind.map_or("any", Kind::name) };
+    fn wrong_type(&self, value: &Value, path: &Path<'_>) -> FieldError {
+        let want = if self.int_or_string { "integer,string" } else { self.kind.map_or("any", Kind::name) };
         let got = type_name(value);
         FieldError::type_invalid(
             path,
@@ -76,38 +74,45 @@ impl Schema {
         )
     }
 
-    fn check_object(&self, map: &Map<String, Value>, path: &str, errors: &mut Vec<FieldError>, depth: usize) {
+    fn check_object(
+        &self,
+        map: &Map<String, Value>,
+        path: &Path<'_>,
+        errors: &mut Vec<FieldError>,
+        depth: usize,
+    ) {
         for name in &self.required {
             if !map.contains_key(name.as_ref()) {
-                errors.push(FieldError::required(join(path, name), ""));
+                errors.push(FieldError::required(Path::Field(path, name), ""));
             }
         }
         if self.embedded {
             for name in ["apiVersion", "kind"] {
                 if map.get(name).and_then(Value::as_str).unwrap_or_default().is_empty() {
-                    errors.push(FieldError::required(join(path, name), "must not be empty"));
+                    errors.push(FieldError::required(Path::Field(path, name), "must not be empty"));
                 }
             }
         }
         for (name, child) in map {
             if let Some(schema) = self.properties.get(name.as_str()) {
-                schema.check(child, &join(path, name), errors, depth + 1);
+                schema.check(child, &Path::Field(path, name), errors, depth + 1);
             } else if let Additional::Schema(schema) = &self.additional {
-                schema.check(child, &join(path, name), errors, depth + 1);
+                schema.check(child, &Path::Field(path, name), errors, depth + 1);
             }
         }
     }
 
-    fn check_array(&self, items: &[Value], path: &str, errors: &mut Vec<FieldError>, depth: usize) {
+    fn check_array(&self, items: &[Value], path: &Path<'_>, errors: &mut Vec<FieldError>, depth: usize) {
         if let Some(schema) = &self.items {
             for (at, item) in items.iter().enumerate() {
-                schema.check(item, &format!("{path}[{at}]"), errors, depth + 1);
+                schema.check(item, &Path::Item(path, at), errors, depth + 1);
             }
         }
         let mut seen = HashSet::new();
         for (at, item) in items.iter().enumerate() {
             let identity = match &self.list {
                 List::Atomic => return,
+                _ if self.duplicates_allowed => return,
                 List::Set => item.clone(),
                 List::Map(keys) => Value::Object(
                     keys.iter()
@@ -116,14 +121,14 @@ impl Schema {
                 ),
             };
             if !seen.insert(identity.to_string()) {
-                errors.push(FieldError::duplicate(format!("{path}[{at}]"), &identity));
+                errors.push(FieldError::duplicate(Path::Item(path, at), &identity));
             }
         }
     }
 }
 
 impl Checks {
-    fn check(&self, value: &Value, path: &str, errors: &mut Vec<FieldError>, depth: usize) {
+    fn check(&self, value: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>, depth: usize) {
         let mut fail = |detail: String| {
             errors.push(FieldError::invalid(path, value, format!("{path} in body {detail}")))
         };
@@ -165,7 +170,7 @@ impl Checks {
         }
         if let Some(name) = self.format.as_ref().filter(|name| !format::holds(name, value)) {
             let detail = format!("{path} in body must be of type {name}: {value}");
-            errors.push(FieldError::invalid(path, value, detail));
+            errors.push(FieldError::type_invalid(path, value, detail));
         }
         if !self.allowed.is_empty() && !self.allowed.contains(value) {
             errors.push(FieldError::unsupported(path, value, &self.allowed));
@@ -174,7 +179,7 @@ impl Checks {
         self.check_branches(value, path, errors, depth);
     }
 
-    fn check_sizes(&self, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    fn check_sizes(&self, value: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
         let few = |count: usize, min: u64, what: &str| {
             FieldError::invalid(
                 path,
@@ -210,7 +215,7 @@ impl Checks {
         }
     }
 
-    fn check_branches(&self, value: &Value, path: &str, errors: &mut Vec<FieldError>, depth: usize) {
+    fn check_branches(&self, value: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>, depth: usize) {
         for branch in &self.all_of {
             branch.check(value, path, errors, depth + 1);
         }

@@ -160,22 +160,27 @@ impl Entry {
         serde_json::from_slice(&self.bytes).expect("the store holds only JSON that it wrote")
     }
 
-    /// As kept on disk: four bytes that say where the revision is, then the JSON.
-    pub(super) fn to_disk(&self) -> Vec<u8> {
-        [&self.revision_at.to_le_bytes(), self.bytes.as_ref()].concat()
+    /// As kept on disk: where the revision is, how long the key is, the key, the JSON.
+    pub(super) fn to_disk(&self, key: &Key) -> Vec<u8> {
+        let key = format!("{}/{}", key.collection, key.path);
+        let length = key.len() as u32;
+        [&self.revision_at.to_le_bytes(), &length.to_le_bytes(), key.as_bytes(), self.bytes.as_ref()].concat()
     }
 
-    pub(super) fn from_disk(raw: &[u8], fields: &[&str]) -> Option<Entry> {
-        let (at, json) = raw.split_first_chunk::<4>()?;
+    pub(super) fn from_disk(raw: &[u8], fields: super::Fields) -> Option<(Key, Entry)> {
+        let (at, rest) = raw.split_first_chunk::<4>()?;
+        let (length, rest) = rest.split_first_chunk::<4>()?;
+        let (key, json) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        let (collection, path) = std::str::from_utf8(key).ok()?.split_once('/')?;
         let object: Value = serde_json::from_slice(json).ok()?;
         let revision = object["metadata"]["resourceVersion"].as_str()?.parse().ok()?;
-        let meta = Meta::of(&object, fields);
-        Some(Entry {
+        let entry = Entry {
             revision,
             bytes: Bytes::copy_from_slice(json),
-            meta,
+            meta: Meta::of(&object, fields(collection)),
             revision_at: u32::from_le_bytes(*at),
-        })
+        };
+        Some((Key { collection: collection.into(), path: path.into() }, entry))
     }
 }
 
@@ -203,7 +208,9 @@ mod tests {
         let object = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "p", "labels": { "a": "b" } },
             "spec": { "nodeName": "n" } });
         let entry = Draft::of(&object, &["spec.nodeName"]).seal(7);
-        let back = Entry::from_disk(&entry.to_disk(), &["spec.nodeName"]).expect("readable");
+        let key = Key::new(&"pods".into(), "ns", "p");
+        let (read, back) = Entry::from_disk(&entry.to_disk(&key), |_| &["spec.nodeName"]).expect("readable");
+        assert_eq!(read, key);
         assert_eq!((back.revision, &back.bytes), (7, &entry.bytes));
         assert_eq!(&*back.meta.fields[0], "n");
         assert_eq!(back.reseal(8).revision, 8);

@@ -5,6 +5,7 @@ mod entry;
 mod state;
 mod writer;
 
+use std::collections::HashMap;
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -153,17 +154,18 @@ fn load(db: &Database, fields: Fields) -> Result<(State, u64), redb::Error> {
         Err(redb::TableError::TableDoesNotExist(_)) => return Ok((state, ceiling)),
         Err(error) => return Err(error.into()),
     };
-    let mut name: Arc<str> = "".into();
+    let mut names: HashMap<Arc<str>, Arc<str>> = HashMap::new();
     for row in objects.iter()? {
-        let (key, value) = row?;
-        let Some((collection, path)) = key.value().split_once('/') else { continue };
-        if *name != *collection {
-            name = collection.into();
-        }
-        let entry = Entry::from_disk(value.value(), fields(collection)).ok_or_else(|| {
-            redb::Error::Corrupted(format!("the stored object {} is not readable", key.value()))
+        let (revision, value) = row?;
+        let (mut key, entry) = Entry::from_disk(value.value(), fields).ok_or_else(|| {
+            redb::Error::Corrupted(format!(
+                "the object stored at revision {} is not readable",
+                revision.value()
+            ))
         })?;
-        state.load(Key { collection: name.clone(), path: path.into() }, entry);
+        // One name for all objects of a collection.
+        key.collection = names.entry(key.collection.clone()).or_insert(key.collection).clone();
+        state.load(key, entry);
     }
     Ok((state, ceiling))
 }

@@ -18,7 +18,8 @@ use super::Shared;
 use super::entry::{Draft, Entry, Key};
 use super::state::Change;
 
-pub(super) const OBJECTS: TableDefinition<&str, &[u8]> = TableDefinition::new("objects");
+/// Objects by revision, not by name: new ones land side by side on the last pages, so a commit writes few of them.
+pub(super) const OBJECTS: TableDefinition<u64, &[u8]> = TableDefinition::new("objects");
 pub(super) const NUMBERS: TableDefinition<&str, u64> = TableDefinition::new("numbers");
 /// A number that no published revision has passed; the next start counts on from it.
 pub(super) const CEILING: &str = "revision-ceiling";
@@ -188,11 +189,11 @@ impl Writer {
         {
             let mut objects = transaction.open_table(OBJECTS)?;
             for change in changes {
-                let key = format!("{}/{}", change.key.collection, change.key.path);
-                if change.deleted {
-                    objects.remove(key.as_str())?;
-                } else {
-                    objects.insert(key.as_str(), change.entry.to_disk().as_slice())?;
+                if let Some(previous) = &change.previous {
+                    objects.remove(previous.revision)?;
+                }
+                if !change.deleted {
+                    objects.insert(change.revision, change.entry.to_disk(&change.key).as_slice())?;
                 }
             }
             if raise {
