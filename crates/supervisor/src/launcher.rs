@@ -35,6 +35,7 @@ pub fn run() -> ExitCode {
 }
 
 fn launch() -> Result<Report> {
+    close_inherited();
     let launch = read_launch()?;
     // Fails only when this process already leads a session.
     let _ = rustix::process::setsid();
@@ -74,6 +75,12 @@ fn launch() -> Result<Report> {
         record(&state, file::STARTED, now.to_string().as_bytes())?;
     }
     Ok(report)
+}
+
+/// Whatever else `asb` or the shell that ran it had open is not for the sandbox.
+fn close_inherited() {
+    // SAFETY: this is the first thing the program does: nothing owns a descriptor above the standard ones yet.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
 }
 
 fn read_launch() -> Result<Launch> {

@@ -148,3 +148,12 @@ pub fn log(sandbox: &Sandbox) -> String {
     });
     lines.map(|line| line.split_once(' ').expect("has a time stamp").1.to_owned() + "\n").collect()
 }
+
+/// Waits for a state.
+pub async fn eventually(condition: impl Fn() -> bool) {
+    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(30);
+    while !condition() {
+        assert!(tokio::time::Instant::now() < deadline, "never happened");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+}
