@@ -134,15 +134,14 @@ fn identity_of(pid: Pid) -> Result<Identity> {
     Ok(Identity { pid, start_time, boot_id })
 }
 
-/// Writes a file of the state directory so that it is there whole or not at all.
-pub fn record(directory: &impl AsFd, name: &str, contents: &[u8]) -> Result<()> {
+/// Writes a file so that it is there whole or not at all. Not synced: after a crash of the machine there is no
+/// supervisor for it to tell of.
+fn record(directory: &impl AsFd, name: &str, contents: &[u8]) -> Result<()> {
     let temporary = format!("{name}.tmp");
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
     let opened =
         openat(directory, &temporary, flags, Mode::from_raw_mode(0o600)).step_at("create", &temporary)?;
-    let mut opened = std::fs::File::from(opened);
-    opened.write_all(contents).step_at("write", &temporary)?;
-    opened.sync_data().step_at("sync", &temporary)?;
+    std::fs::File::from(opened).write_all(contents).step_at("write", &temporary)?;
     rustix::fs::renameat(directory, &temporary, directory, name).step_at("rename", name)
 }
 

@@ -80,9 +80,10 @@ fn overlay(launch: &Launch, namespace: &OwnedFd) -> Result<OwnedFd> {
         lower.push(place);
     }
     // Relative paths: the state directory's own may hold characters that mean something to overlayfs.
+    let lower = lower.join(":");
+    // Volatile: the root ends with the sandbox, so nothing of it is worth waiting for a disk. Volumes are not in it.
     let options =
-        [("lowerdir", lower.join(":")), ("upperdir", "upper".to_owned()), ("workdir", "work".to_owned())];
-    let options: Vec<_> = options.iter().map(|(key, value)| (*key, value.as_str())).collect();
+        [("lowerdir", lower.as_str()), ("upperdir", "upper"), ("workdir", "work"), ("volatile", "")];
     let overlay = mount::filesystem("overlay", &options, plain()).step_at("mount overlay", &launch.state)?;
     let place = launch.state.join("root");
     let target = open(&place, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());

@@ -93,14 +93,16 @@ const FILES: [(&str, &str); 4] = [
 pub fn build(directory: &Path) -> io::Result<RootFs> {
     let layer = directory.join(name()?);
     if !layer.exists() {
-        let temporary = directory.join(format!("host.{}.tmp", std::process::id()));
+        // One at a time, in this program or another; a second one then finds it done.
+        let lock = std::fs::File::create(directory.join("lock"))?;
+        lock.lock()?;
+        let temporary = directory.join("host.tmp");
         crate::remove::directory(&temporary)?;
-        skeleton(&temporary)?;
-        match std::fs::rename(&temporary, &layer) {
-            // Somebody else was faster.
-            Err(_) if layer.exists() => crate::remove::directory(&temporary)?,
-            renamed => renamed?,
+        if !layer.exists() {
+            skeleton(&temporary)?;
+            std::fs::rename(&temporary, &layer)?;
         }
+        drop(lock);
     }
     let variable = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     Ok(RootFs {
@@ -189,6 +191,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn many_at_once_get_the_same_whole_image() {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        std::thread::scope(|scope| {
+            let builders: Vec<_> =
+                (0..4).map(|_| scope.spawn(|| build(directory.path()).expect("built"))).collect();
+            for builder in builders {
+                let layer = builder.join().expect("finished").layers[0].clone();
+                assert!(layer.join("etc/shells").exists(), "{} is not whole", layer.display());
+            }
+        });
+    }
+
+    #[test]
     fn host_image_is_built_once_and_holds_no_secret() {
         let directory = tempfile::tempdir().expect("temporary directory");
         let first = build(directory.path()).expect("built");
@@ -199,6 +214,6 @@ mod tests {
         for secret in ["shadow", "gshadow", "ssl/private", "ssh", "machine-id"] {
             assert!(!etc.join(secret).exists(), "{secret} is in the image");
         }
-        assert_eq!(std::fs::read_dir(directory.path()).expect("listed").count(), 1, "only the layer is left");
+        assert!(!directory.path().join("host.tmp").exists(), "nothing half made is left");
     }
 }

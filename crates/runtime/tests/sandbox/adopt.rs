@@ -16,16 +16,11 @@ async fn starts_a_sandbox_and_waits_to_be_killed() {
     let Some(directory) = std::env::var_os(DIRECTORY) else { return };
     let world = World::new();
     let native = Native::open(directory.as_ref()).expect("opens");
-    let mut spec = world.spec(&[
+    let spec = world.spec(&[
         "sh",
         "-c",
         "echo before; while ! test -e /tmp/go; do sleep 0.01; done; echo after; exit 4",
     ]);
-    spec.root = world.images.resolve("host").expect("there");
-    // The image must outlive this process.
-    let images =
-        asb_runtime::Images::open(&std::path::Path::new(&directory).join("../images")).expect("opens");
-    spec.root = images.resolve("host").expect("there");
     native.start(&spec).await.expect("starts");
     println!("started");
     std::future::pending::<()>().await;

@@ -1,5 +1,6 @@
 //! Real sandboxes on the host image, in a state directory of their own that must be clean at the end.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -33,7 +34,9 @@ impl World {
         );
         let directory = tempfile::Builder::new().prefix("asb-test-").tempdir().expect("temporary directory");
         let native = Native::open(&directory.path().join("state")).expect("the driver opens");
-        let images = Images::open(&directory.path().join("images")).expect("images open");
+        // Built once for all tests, and for the next run of them.
+        let images =
+            Images::open(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("images")).expect("images open");
         Self { native, images, directory }
     }
 
@@ -103,7 +106,7 @@ pub fn shell(script: &str) -> Exec {
     exec(&["sh", "-c", script])
 }
 
-pub fn volume(source: &std::path::Path, target: &str) -> Mount {
+pub fn volume(source: &Path, target: &str) -> Mount {
     Mount { source: source.to_owned(), target: target.into(), read_only: false }
 }
 
