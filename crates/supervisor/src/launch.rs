@@ -16,7 +16,7 @@ pub const IDS: u32 = 0x1_0000;
 /// Everything the supervisor must know. Paths are those of the machine unless they say otherwise.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Launch {
-    /// The sandbox's own directory: `upper`, `work`, `root`, `layers/N` and `run` exist in it.
+    /// The sandbox's own directory: `upper`, `work` and `run` exist in it.
     pub state: PathBuf,
     pub hostname: String,
     /// Id 0 inside is this id on the machine; [`IDS`] ids follow.
@@ -25,7 +25,7 @@ pub struct Launch {
     pub supervisor_id: u32,
     /// Files to write `0` to, in order to join the sandbox's cgroups.
     pub cgroups: Vec<PathBuf>,
-    /// How many directories under `layers/` the root is stacked from.
+    /// What the root is stacked from, topmost first.
     pub layers: Vec<PathBuf>,
     pub host_dirs: Vec<PathBuf>,
     pub read_only_root: bool,

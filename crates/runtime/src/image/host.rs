@@ -12,12 +12,13 @@ use std::path::{Path, PathBuf};
 use super::RootFs;
 
 /// Counted up when what is made below changes.
-const RECIPE: u32 = 1;
+const RECIPE: u32 = 2;
 
 /// Where programs and libraries are, either in `/usr` through a link or in directories of their own.
 const SYSTEM: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 
-const DIRECTORIES: [(&str, u32); 19] = [
+const DIRECTORIES: [(&str, u32); 20] = [
+    (".asb", 0o755),
     ("app", 0o755),
     ("dev", 0o755),
     ("etc", 0o755),
@@ -75,7 +76,12 @@ const PUBLIC: [&str; 32] = [
     "ssl/openssl.cnf",
 ];
 
-const FILES: [(&str, &str); 4] = [
+const FILES: [(&str, &str); 8] = [
+    // Something of the sandbox's own is mounted over these.
+    (".asb/sandboxd", ""),
+    ("etc/hostname", ""),
+    ("etc/hosts", ""),
+    ("etc/resolv.conf", ""),
     (
         "etc/passwd",
         "root:x:0:0:root:/root:/bin/bash\nuser:x:1000:1000:user:/home/user:/bin/bash\n\

@@ -4,7 +4,7 @@
 //! DIR/bin/VERSION/   the two programs
 //! DIR/ids/N          a link to the sandbox that holds the Nth range of ids
 //! DIR/sandbox/ID/    spec.json, launch.json, supervisor.json, started   what it is
-//!                    upper, work, root, layers/N                        its filesystem
+//!                    upper, work                                        its filesystem
 //!                    run/{socket,log,log.1,exit.json}                   the supervisor's
 //! ```
 //!

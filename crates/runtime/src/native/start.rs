@@ -70,7 +70,7 @@ fn prepare(shared: &Shared, spec: &Spec) -> Result<std::fs::File, Error> {
     let place = shared.place(&spec.id);
     let range =
         shared.ids.take(&spec.id).map_err(|source| failed(spec, "take a range of ids", None, source))?;
-    directories(&place, spec, range)
+    directories(&place, range)
         .map_err(|(path, source)| failed(spec, "make directory", Some(path), source))?;
     write_json(&place.join("spec.json"), spec)
         .map_err(|(path, source)| failed(spec, "write", Some(path), source))?;
@@ -114,21 +114,16 @@ fn launch_of(shared: &Shared, spec: &Spec, range: Range, cgroups: Vec<PathBuf>) 
     }
 }
 
-fn directories(place: &Path, spec: &Spec, range: Range) -> Result<(), (PathBuf, io::Error)> {
-    let make = |name: String, mode, owner| {
+fn directories(place: &Path, range: Range) -> Result<(), (PathBuf, io::Error)> {
+    let make = |name: &str, mode, owner| {
         let path = place.join(name);
         let made = std::fs::DirBuilder::new().mode(mode).create(&path);
         made.and_then(|()| std::os::unix::fs::chown(&path, Some(owner), Some(owner)))
             .map_err(|source| (path, source))
     };
-    make("upper".to_owned(), 0o755, range.first())?;
-    make("work".to_owned(), 0o700, 0)?;
-    make("root".to_owned(), 0o700, 0)?;
-    make("layers".to_owned(), 0o700, 0)?;
-    for index in 0..spec.root.layers.len() {
-        make(format!("layers/{index}"), 0o700, 0)?;
-    }
-    make(file::RUN.to_owned(), 0o700, range.supervisor())
+    make("upper", 0o755, range.first())?;
+    make("work", 0o700, 0)?;
+    make(file::RUN, 0o700, range.supervisor())
 }
 
 /// Runs the launcher with the locked launch file as its standard input.
