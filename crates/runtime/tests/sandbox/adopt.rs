@@ -71,7 +71,7 @@ async fn killed_supervisor_counts_as_killed_and_is_remembered() {
     let sandbox = world.start(&["sleep", "1000"]).await;
     let state = world.directory.path().join("state");
     let identity =
-        std::fs::read_to_string(state.join("sandbox").join(sandbox.id().as_str()).join("supervisor.json"));
+        std::fs::read_to_string(state.join("sandbox").join(sandbox.id().as_str()).join("started.json"));
     let identity: serde_json::Value = serde_json::from_str(&identity.expect("there")).expect("parses");
     let pid =
         rustix::process::Pid::from_raw(identity["pid"].as_i64().expect("a number") as i32).expect("positive");
@@ -89,7 +89,8 @@ async fn unfinished_start_is_cleared_away() {
     let sandbox = world.start(&["sleep", "1000"]).await;
     let state = world.directory.path().join("state");
     // As if the program and the launcher had been killed just before the end.
-    std::fs::remove_file(state.join("sandbox").join(sandbox.id().as_str()).join("started")).expect("there");
+    let place = state.join("sandbox").join(sandbox.id().as_str());
+    std::fs::rename(place.join("started.json"), place.join("starting.json")).expect("there");
     std::fs::create_dir(state.join("sandbox/just-begun")).expect("made");
     std::os::unix::fs::symlink("never-begun", state.join("ids/7")).expect("linked");
     let next = Native::open(&state).expect("opens");

@@ -96,7 +96,7 @@ async fn idle_supervisor_is_small_and_keeps_few_descriptors() {
     let world = World::new();
     let sandbox = world.idle().await;
     let identity =
-        socket(&world, &sandbox).parent().expect("run").parent().expect("state").join("supervisor.json");
+        socket(&world, &sandbox).parent().expect("run").parent().expect("state").join("started.json");
     let identity: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(identity).expect("there")).expect("parses");
     let process = PathBuf::from(format!("/proc/{}", identity["pid"]));
@@ -111,7 +111,7 @@ async fn idle_supervisor_is_small_and_keeps_few_descriptors() {
     assert_eq!(field("CapPrm:"), "0000000000000000");
     let before = descriptors(&process);
     assert!(before.len() <= 10, "{before:#?}");
-    assert!(!before.iter().any(|path| path.contains("launch.json")), "{before:#?}");
+    assert!(!before.iter().any(|path| path.contains("sandbox.json")), "{before:#?}");
     for _ in 0..3 {
         run(&sandbox, &shell("true")).await;
         sandbox.exec(&crate::common::exec(&["no-such-program"])).await.map(|_| ()).expect_err("is not there");
