@@ -3,9 +3,9 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
-use asb_runtime::{Exit, Native};
+use asb_runtime::{Error, Exit, Native};
 
-use crate::common::{World, log, run, shell, wait};
+use crate::common::{World, log, output, run, shell, wait};
 
 /// Tells the helper below where to work.
 const DIRECTORY: &str = "ASB_TEST_ADOPT_DIRECTORY";
@@ -96,5 +96,50 @@ async fn unfinished_start_is_cleared_away() {
     let next = Native::open(&state).expect("opens");
     assert!(next.list().await.expect("lists").is_empty());
     assert_eq!(asb_runtime::leak::check(&state), Vec::<String>::new());
+    world.finish().await;
+}
+
+#[tokio::test]
+#[ignore = "helper: run by nothing_is_lost_or_left_when_the_program_is_killed_at_any_point"]
+async fn starts_and_deletes_until_killed() {
+    let Some(directory) = std::env::var_os(DIRECTORY) else { return };
+    let world = World::new();
+    let native = Native::open(directory.as_ref()).expect("opens");
+    loop {
+        let spec = world.spec(&["sleep", "1000"]);
+        let (first, second) = (native.start(&spec).await.expect("starts"), world.spec(&[]));
+        let (started, deleted) = tokio::join!(native.start(&second), first.delete());
+        deleted.expect("deletes");
+        started.expect("starts").delete().await.expect("deletes");
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_lost_or_left_when_the_program_is_killed_at_any_point() {
+    let world = World::new();
+    let state = world.directory.path().join("state");
+    for round in 0..8u64 {
+        let mut child = Command::new(std::env::current_exe().expect("known"))
+            .args(["--exact", "adopt::starts_and_deletes_until_killed", "--ignored", "--nocapture"])
+            .env(DIRECTORY, &state)
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("runs");
+        // Not waiting for a state: the point is to hit any of them.
+        tokio::time::sleep(std::time::Duration::from_millis(150 + 37 * round)).await;
+        child.kill().expect("killed");
+        assert_eq!(child.wait().expect("reaped").signal(), Some(libc::SIGKILL));
+        let next = Native::open(&state).expect("opens");
+        for sandbox in next.list().await.expect("lists") {
+            match sandbox.exec(&shell("echo alive")).await {
+                Ok(session) => assert_eq!(output(session, b"").await.stdout, "alive\n", "round {round}"),
+                // Its deletion had begun.
+                Err(Error::Ended(_)) => assert_eq!(wait(&sandbox).await.exit, Exit::Signal(libc::SIGKILL)),
+                Err(error) => panic!("round {round}: {error}"),
+            }
+            sandbox.delete().await.expect("deletes");
+        }
+        assert_eq!(asb_runtime::leak::check(&state), Vec::<String>::new(), "round {round}");
+    }
     world.finish().await;
 }
