@@ -32,6 +32,7 @@ async fn sandbox_outlives_a_killed_program() {
     let mut child = Command::new(std::env::current_exe().expect("known"))
         .args(["--exact", "adopt::starts_a_sandbox_and_waits_to_be_killed", "--ignored", "--nocapture"])
         .env(DIRECTORY, world.directory.path().join("state"))
+        .env("TMPDIR", world.directory.path())
         .stdout(Stdio::piped())
         .spawn()
         .expect("runs");
@@ -122,6 +123,7 @@ async fn nothing_is_lost_or_left_when_the_program_is_killed_at_any_point() {
         let mut child = Command::new(std::env::current_exe().expect("known"))
             .args(["--exact", "adopt::starts_and_deletes_until_killed", "--ignored", "--nocapture"])
             .env(DIRECTORY, &state)
+            .env("TMPDIR", world.directory.path())
             .stdout(Stdio::null())
             .spawn()
             .expect("runs");
