@@ -3,9 +3,9 @@
 use std::io::Write;
 use std::os::fd::OwnedFd;
 
-use asb_supervisor::launch::{Failure, Launch, Main, Report, file};
+use asb_supervisor::launch::{ExitRecord, Failure, Launch, Main, Report, file};
 use asb_supervisor::wire::Failed;
-use rustix::fs::{Mode, OFlags, open};
+use rustix::fs::{Mode, OFlags, open, openat};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
@@ -16,7 +16,7 @@ use crate::seccomp::Filters;
 use crate::serve::{End, Server};
 use crate::spawn::{self, Ground, Outcome, Program, Stdio};
 use crate::step::{Result, Step};
-use crate::{launcher, loopback, rights, root};
+use crate::{loopback, rights, root};
 
 /// Descriptors from the first stage that are kept for life.
 pub struct Kept {
@@ -105,9 +105,16 @@ fn program_failure(failed: Failed) -> Failure {
 fn serve(mut server: Server, mut log: Log, main: Option<Pid>) {
     let End { status, at } = server.run(&mut log, main);
     server.end_everything(&mut log);
-    let record = asb_supervisor::launch::ExitRecord { status, at };
-    if let Ok(text) = serde_json::to_vec(&record) {
-        // Without a record the sandbox counts as killed, which is the best that is known then.
-        let _ = launcher::record(log.directory(), file::EXIT, &text);
-    }
+    // Without a record the sandbox counts as killed, which is the best that is known then.
+    let _ = record(log.directory(), &ExitRecord { status, at });
+}
+
+/// Durably, and whole or not at all: this is asked for as long as the sandbox is not deleted.
+fn record(run: &OwnedFd, exit: &ExitRecord) -> std::io::Result<()> {
+    const TEMPORARY: &str = "exit.tmp";
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+    let mut opened = std::fs::File::from(openat(run, TEMPORARY, flags, Mode::from_raw_mode(0o600))?);
+    opened.write_all(&serde_json::to_vec(exit)?)?;
+    opened.sync_data()?;
+    Ok(rustix::fs::renameat(run, TEMPORARY, run, file::EXIT)?)
 }

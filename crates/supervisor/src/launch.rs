@@ -13,10 +13,16 @@ use crate::wire::FailureKind;
 /// Ids inside a sandbox run from 0 to one below this.
 pub const IDS: u32 = 0x1_0000;
 
+/// The launch file, of which the launcher reads only this: the rest is `asb`'s own.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct LaunchFile {
+    pub launch: Launch,
+}
+
 /// Everything the supervisor must know. Paths are those of the machine unless they say otherwise.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Launch {
-    /// The sandbox's own directory: `upper`, `work`, `root`, `layers/N` and `run` exist in it.
+    /// The sandbox's own directory: `upper`, `work` and `run` exist in it.
     pub state: PathBuf,
     pub hostname: String,
     /// Id 0 inside is this id on the machine; [`IDS`] ids follow.
@@ -25,7 +31,7 @@ pub struct Launch {
     pub supervisor_id: u32,
     /// Files to write `0` to, in order to join the sandbox's cgroups.
     pub cgroups: Vec<PathBuf>,
-    /// How many directories under `layers/` the root is stacked from.
+    /// What the root is stacked from, topmost first.
     pub layers: Vec<PathBuf>,
     pub host_dirs: Vec<PathBuf>,
     pub read_only_root: bool,
@@ -86,6 +92,8 @@ pub struct Identity {
     /// Field 22 of `/proc/PID/stat`: with the boot id it tells this process from a later one with the same pid.
     pub start_time: u64,
     pub boot_id: String,
+    /// When it was started, in nanoseconds since 1970.
+    pub at: u64,
 }
 
 /// The end of the main process, as the supervisor records it in `run/exit.json`.
@@ -98,10 +106,10 @@ pub struct ExitRecord {
 
 /// File names in the sandbox's directory.
 pub mod file {
-    /// [`super::Identity`].
-    pub const IDENTITY: &str = "supervisor.json";
-    /// Nanoseconds since 1970, written once the main process runs: without it the start never succeeded.
-    pub const STARTED: &str = "started";
+    /// [`super::Identity`] of a supervisor whose main process does not run yet.
+    pub const STARTING: &str = "starting.json";
+    /// The same file once it does: without it the start never succeeded.
+    pub const STARTED: &str = "started.json";
     /// The only directory the supervisor may write to afterwards.
     pub const RUN: &str = "run";
     pub const SOCKET: &str = "socket";

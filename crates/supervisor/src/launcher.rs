@@ -1,12 +1,12 @@
 //! The first stage, as root of the machine: cgroups, namespaces, and a record of who the supervisor is.
 
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use asb_supervisor::launch::{Failure, Identity, Launch, Report, file};
+use asb_supervisor::launch::{Failure, Identity, Launch, LaunchFile, Report, file};
 use rustix::fs::{Mode, OFlags, open, openat};
 use rustix::io::Errno;
 use rustix::mount::MountPropagationFlags;
@@ -35,6 +35,7 @@ pub fn run() -> ExitCode {
 }
 
 fn launch() -> Result<Report> {
+    close_inherited();
     let launch = read_launch()?;
     // Fails only when this process already leads a session.
     let _ = rustix::process::setsid();
@@ -62,24 +63,28 @@ fn launch() -> Result<Report> {
     };
     drop((go, say_report, namespace, run, listener));
     // Recorded first, then let go: a supervisor that no later `asb` could find never starts anything.
-    record(
-        &state,
-        file::IDENTITY,
-        &serde_json::to_vec(&identity_of(init)?).map_err(std::io::Error::from).step("encode")?,
-    )?;
+    record(&state, &identity_of(init)?)?;
     rustix::io::write(&say_go, b"g").step("let the supervisor go")?;
     let report = read_report(report)?;
     if matches!(report, Report::Started) {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_nanos());
-        record(&state, file::STARTED, now.to_string().as_bytes())?;
+        rustix::fs::renameat(&state, file::STARTING, &state, file::STARTED)
+            .step_at("rename", file::STARTING)?;
     }
     Ok(report)
+}
+
+/// Whatever else `asb` or the shell that ran it had open is not for the sandbox.
+fn close_inherited() {
+    // SAFETY: this is the first thing the program does: nothing owns a descriptor above the standard ones yet.
+    unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
 }
 
 fn read_launch() -> Result<Launch> {
     let mut text = Vec::new();
     std::io::stdin().read_to_end(&mut text).step("read the launch file")?;
-    serde_json::from_slice(&text).map_err(std::io::Error::from).step("parse the launch file")
+    let parsed: LaunchFile =
+        serde_json::from_slice(&text).map_err(std::io::Error::from).step("parse the launch file")?;
+    Ok(parsed.launch)
 }
 
 fn directory(path: &Path) -> Result<OwnedFd> {
@@ -124,19 +129,17 @@ fn identity_of(pid: Pid) -> Result<Identity> {
     let start_time = start_time.ok_or(Errno::INVAL).step_at("parse", &path)?;
     let path = "/proc/sys/kernel/random/boot_id";
     let boot_id = std::fs::read_to_string(path).step_at("read", path)?.trim().to_owned();
-    Ok(Identity { pid, start_time, boot_id })
+    let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_nanos() as u64);
+    Ok(Identity { pid, start_time, boot_id, at })
 }
 
-/// Writes a file of the state directory so that it is there whole or not at all.
-pub fn record(directory: &impl AsFd, name: &str, contents: &[u8]) -> Result<()> {
-    let temporary = format!("{name}.tmp");
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
+/// Not synced: after a crash of the machine there is no supervisor for it to tell of.
+fn record(state: &OwnedFd, identity: &Identity) -> Result<()> {
+    let text = serde_json::to_vec(identity).map_err(std::io::Error::from).step("encode")?;
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
     let opened =
-        openat(directory, &temporary, flags, Mode::from_raw_mode(0o600)).step_at("create", &temporary)?;
-    let mut opened = std::fs::File::from(opened);
-    opened.write_all(contents).step_at("write", &temporary)?;
-    opened.sync_data().step_at("sync", &temporary)?;
-    rustix::fs::renameat(directory, &temporary, directory, name).step_at("rename", name)
+        openat(state, file::STARTING, flags, Mode::from_raw_mode(0o600)).step_at("create", file::STARTING)?;
+    std::fs::File::from(opened).write_all(&text).step_at("write", file::STARTING)
 }
 
 fn read_report(pipe: OwnedFd) -> Result<Report> {

@@ -7,10 +7,10 @@ use rustix::fs::CWD;
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, fsconfig_create,
-    fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
+    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount, open_tree,
 };
 
-/// A filesystem of its own, such as `tmpfs`.
+/// A filesystem of its own, such as `tmpfs`. An option without a value is a flag.
 pub fn filesystem(
     kind: &str,
     options: &[(&str, &str)],
@@ -18,7 +18,10 @@ pub fn filesystem(
 ) -> Result<OwnedFd, Errno> {
     let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
     for (key, value) in options {
-        fsconfig_set_string(&context, *key, *value)?;
+        match *value {
+            "" => fsconfig_set_flag(&context, *key)?,
+            value => fsconfig_set_string(&context, *key, value)?,
+        }
     }
     fsconfig_create(&context)?;
     fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)

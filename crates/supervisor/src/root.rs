@@ -2,11 +2,11 @@
 //!
 //! Everything is mounted by root of the machine, so nothing inside holds a right over any of these mounts.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use asb_supervisor::launch::{self, Launch};
-use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, fstatfs, open};
+use asb_supervisor::launch::{self, Launch, file};
+use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, fstatfs, openat};
 use rustix::io::Errno;
 use rustix::mount::{MountAttrFlags, UnmountFlags};
 use rustix::process::{chdir, fchdir, pivot_root};
@@ -45,14 +45,15 @@ const MASKED_PATHS: [&str; 12] = [
 /// Builds the root and makes it the root of this mount namespace.
 pub fn enter(launch: &Launch, namespace: &OwnedFd) -> Result<Devices> {
     chdir(&launch.state).step_at("enter", &launch.state)?;
-    let inside = Inside::new(overlay(launch, namespace)?, launch.first_id);
+    let scratch = scratch()?;
+    let inside = Inside::new(overlay(launch, namespace, &scratch)?, launch.first_id);
     for path in &launch.host_dirs {
         host_directory(&inside, path)?;
     }
     kernel_filesystems(&inside)?;
     let devices = dev::mount(&inside, launch.first_id)?;
     runtime_directory(&inside, launch.first_id)?;
-    names(&inside, launch)?;
+    names(&inside, launch, &scratch)?;
     sandboxd(&inside, &launch.sandboxd)?;
     for bind in &launch.binds {
         volume(&inside, bind, namespace)?;
@@ -66,28 +67,48 @@ pub fn enter(launch: &Launch, namespace: &OwnedFd) -> Result<Devices> {
     Ok(devices)
 }
 
+/// A directory in memory for mount points and small files: making them on a disk would take most of a start's time.
+///
+/// It covers `run`, which nothing needs by name any more, and is seen by nobody else.
+fn scratch() -> Result<OwnedFd> {
+    let options = [("mode", "700"), ("size", "256k")];
+    let scratch = mount::filesystem("tmpfs", &options, plain()).step("mount a scratch directory")?;
+    mount::attach(&scratch, &directory_at(CWD, file::RUN)?)
+        .step_at("attach the scratch directory", file::RUN)?;
+    Ok(scratch)
+}
+
 /// The image's layers with their ids mapped, under an upper layer that belongs to the sandbox's own ids.
 ///
 /// The upper layer is not mapped: overlayfs would then silently be read-only.
-fn overlay(launch: &Launch, namespace: &OwnedFd) -> Result<OwnedFd> {
+fn overlay(launch: &Launch, namespace: &OwnedFd, scratch: &OwnedFd) -> Result<OwnedFd> {
     let mut lower = Vec::new();
     for (index, source) in launch.layers.iter().enumerate() {
         let layer = mount::view(source, false).step_at("open layer", source)?;
         mount::map_ids(&layer, namespace).step_at("map the ids of layer", source)?;
-        let place = format!("layers/{index}");
-        let target = open(&place, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-        mount::attach(&layer, &target.step_at("open", &place)?).step_at("attach layer", source)?;
-        lower.push(place);
+        let name = index.to_string();
+        mount::attach(&layer, &place(scratch, &name)?).step_at("attach layer", source)?;
+        lower.push(format!("{}/{name}", file::RUN));
     }
     // Relative paths: the state directory's own may hold characters that mean something to overlayfs.
+    let lower = lower.join(":");
+    // Volatile: the root ends with the sandbox, so nothing of it is worth waiting for a disk. Volumes are not in it.
     let options =
-        [("lowerdir", lower.join(":")), ("upperdir", "upper".to_owned()), ("workdir", "work".to_owned())];
-    let options: Vec<_> = options.iter().map(|(key, value)| (*key, value.as_str())).collect();
+        [("lowerdir", lower.as_str()), ("upperdir", "upper"), ("workdir", "work"), ("volatile", "")];
     let overlay = mount::filesystem("overlay", &options, plain()).step_at("mount overlay", &launch.state)?;
-    let place = launch.state.join("root");
-    let target = open(&place, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-    mount::attach(&overlay, &target.step_at("open", &place)?).step_at("attach overlay", &place)?;
-    open(&place, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).step_at("open", &place)
+    mount::attach(&overlay, &place(scratch, "root")?).step("attach overlay")?;
+    directory_at(scratch.as_fd(), "root")
+}
+
+/// A new mount point.
+fn place(scratch: &OwnedFd, name: &str) -> Result<OwnedFd> {
+    rustix::fs::mkdirat(scratch, name, Mode::from_raw_mode(0o700)).step_at("make mount point", name)?;
+    directory_at(scratch.as_fd(), name)
+}
+
+fn directory_at(parent: BorrowedFd<'_>, name: &str) -> Result<OwnedFd> {
+    openat(parent, name, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .step_at("open", name)
 }
 
 /// Ids are not mapped here: only what every user of the machine may read can be read.
@@ -112,16 +133,27 @@ fn runtime_directory(inside: &Inside, first_id: u32) -> Result<()> {
     mount::attach(&run, &inside.directory(Path::new("/run"))?).step_at("attach", "/run")
 }
 
-/// `/etc/hostname`, `/etc/hosts` and `/etc/resolv.conf`.
-fn names(inside: &Inside, launch: &Launch) -> Result<()> {
+/// `/etc/hostname`, `/etc/hosts` and `/etc/resolv.conf`: the sandbox's own, mounted over those of the image.
+fn names(inside: &Inside, launch: &Launch, scratch: &OwnedFd) -> Result<()> {
     let hostname = &launch.hostname;
     let address = launch.address.map_or_else(|| "127.0.1.1".to_owned(), |address| address.to_string());
     let hosts =
         format!("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n{address} {hostname}\n");
-    inside.write(Path::new("/etc/hostname"), format!("{hostname}\n").as_bytes())?;
-    inside.write(Path::new("/etc/hosts"), hosts.as_bytes())?;
     // There is no network but the loopback interface: lookups are refused there at once instead of timing out.
-    inside.write(Path::new("/etc/resolv.conf"), b"nameserver 127.0.0.1\n")
+    let resolver = "nameserver 127.0.0.1\n".to_owned();
+    let scratch = Inside::new(scratch.try_clone().step("keep the scratch directory")?, launch.first_id);
+    for (name, contents) in
+        [("hostname", format!("{hostname}\n")), ("hosts", hosts), ("resolv.conf", resolver)]
+    {
+        let (from, to) = (Path::new("/").join(name), Path::new("/etc").join(name));
+        scratch.write(&from, contents.as_bytes())?;
+        let view = mount::view_of(&scratch.file(&from)?).step_at("view", &from)?;
+        if launch.read_only_root {
+            mount::restrict(&view, READ_ONLY, false).step_at("make read-only", &to)?;
+        }
+        mount::attach(&view, &inside.file(&to)?).step_at("attach", &to)?;
+    }
+    Ok(())
 }
 
 fn sandboxd(inside: &Inside, program: &Path) -> Result<()> {

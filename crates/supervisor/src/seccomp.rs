@@ -81,7 +81,7 @@ fn denied() -> Compiled<Rules> {
     let other: Vec<_> = SOCKETS.iter().map(|family| (0, SeccompCmpOp::Ne, *family as u64)).collect();
     rules.insert(libc::SYS_socket, vec![rule(&other)?]);
     // Typing into a terminal on somebody's behalf.
-    rules.insert(libc::SYS_ioctl, vec![rule(&[(1, SeccompCmpOp::Eq, libc::TIOCSTI as u64)])?]);
+    rules.insert(libc::SYS_ioctl, vec![rule(&[(1, SeccompCmpOp::Eq, u64::from(libc::TIOCSTI as u32))])?]);
     Ok(rules)
 }
 

@@ -12,12 +12,13 @@ use std::path::{Path, PathBuf};
 use super::RootFs;
 
 /// Counted up when what is made below changes.
-const RECIPE: u32 = 1;
+const RECIPE: u32 = 2;
 
 /// Where programs and libraries are, either in `/usr` through a link or in directories of their own.
 const SYSTEM: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 
-const DIRECTORIES: [(&str, u32); 19] = [
+const DIRECTORIES: [(&str, u32); 20] = [
+    (".asb", 0o755),
     ("app", 0o755),
     ("dev", 0o755),
     ("etc", 0o755),
@@ -75,7 +76,12 @@ const PUBLIC: [&str; 32] = [
     "ssl/openssl.cnf",
 ];
 
-const FILES: [(&str, &str); 4] = [
+const FILES: [(&str, &str); 8] = [
+    // Something of the sandbox's own is mounted over these.
+    (".asb/sandboxd", ""),
+    ("etc/hostname", ""),
+    ("etc/hosts", ""),
+    ("etc/resolv.conf", ""),
     (
         "etc/passwd",
         "root:x:0:0:root:/root:/bin/bash\nuser:x:1000:1000:user:/home/user:/bin/bash\n\
@@ -93,14 +99,16 @@ const FILES: [(&str, &str); 4] = [
 pub fn build(directory: &Path) -> io::Result<RootFs> {
     let layer = directory.join(name()?);
     if !layer.exists() {
-        let temporary = directory.join(format!("host.{}.tmp", std::process::id()));
+        // One at a time, in this program or another; a second one then finds it done.
+        let lock = std::fs::File::create(directory.join("lock"))?;
+        lock.lock()?;
+        let temporary = directory.join("host.tmp");
         crate::remove::directory(&temporary)?;
-        skeleton(&temporary)?;
-        match std::fs::rename(&temporary, &layer) {
-            // Somebody else was faster.
-            Err(_) if layer.exists() => crate::remove::directory(&temporary)?,
-            renamed => renamed?,
+        if !layer.exists() {
+            skeleton(&temporary)?;
+            std::fs::rename(&temporary, &layer)?;
         }
+        drop(lock);
     }
     let variable = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     Ok(RootFs {
@@ -189,6 +197,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn many_at_once_get_the_same_whole_image() {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        std::thread::scope(|scope| {
+            let builders: Vec<_> =
+                (0..4).map(|_| scope.spawn(|| build(directory.path()).expect("built"))).collect();
+            for builder in builders {
+                let layer = builder.join().expect("finished").layers[0].clone();
+                assert!(layer.join("etc/shells").exists(), "{} is not whole", layer.display());
+            }
+        });
+    }
+
+    #[test]
     fn host_image_is_built_once_and_holds_no_secret() {
         let directory = tempfile::tempdir().expect("temporary directory");
         let first = build(directory.path()).expect("built");
@@ -199,6 +220,6 @@ mod tests {
         for secret in ["shadow", "gshadow", "ssl/private", "ssh", "machine-id"] {
             assert!(!etc.join(secret).exists(), "{secret} is in the image");
         }
-        assert_eq!(std::fs::read_dir(directory.path()).expect("listed").count(), 1, "only the layer is left");
+        assert!(!directory.path().join("host.tmp").exists(), "nothing half made is left");
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use asb_supervisor::launch::{Identity, file};
 
-use super::{Error, Sandbox, Shared, delete};
+use super::{Error, SANDBOX_FILE, Sandbox, Shared, delete};
 use crate::{SandboxId, Spec};
 
 pub async fn list(shared: &Arc<Shared>) -> Result<Vec<Sandbox>, Error> {
@@ -48,7 +48,7 @@ async fn adopt(shared: &Arc<Shared>, id: &SandboxId) -> Result<Option<Sandbox>, 
 
 /// A launcher may have outlived the program that ran it; it holds the lock for as long as it works.
 async fn wait_for_launcher(shared: &Shared, id: &SandboxId) {
-    let path = shared.place(id).join("launch.json");
+    let path = shared.place(id).join(SANDBOX_FILE);
     let wait = tokio::task::spawn_blocking(move || std::fs::File::open(path).and_then(|file| file.lock()));
     // No file, no launcher: then there is nothing to wait for.
     let _ = wait.await;
@@ -57,10 +57,16 @@ async fn wait_for_launcher(shared: &Shared, id: &SandboxId) {
 /// Reads a sandbox that was started, from its directory.
 pub fn read(shared: &Arc<Shared>, id: &SandboxId) -> Result<Sandbox, Error> {
     let place = shared.place(id);
-    let spec: Spec = read_json(&place, id, "spec.json")?;
-    let identity: Identity = read_json(&place, id, file::IDENTITY)?;
-    let started: u64 = read_json(&place, id, file::STARTED)?;
-    Ok(Sandbox::new(shared.clone(), spec, identity, UNIX_EPOCH + Duration::from_nanos(started)))
+    let Stored { spec } = read_json(&place, id, SANDBOX_FILE)?;
+    let identity: Identity = read_json(&place, id, file::STARTED)?;
+    let started_at = UNIX_EPOCH + Duration::from_nanos(identity.at);
+    Ok(Sandbox::new(shared.clone(), spec, identity, started_at))
+}
+
+/// Our part of the sandbox's file.
+#[derive(serde::Deserialize)]
+struct Stored {
+    spec: Spec,
 }
 
 fn read_json<T: serde::de::DeserializeOwned>(place: &Path, id: &SandboxId, name: &str) -> Result<T, Error> {

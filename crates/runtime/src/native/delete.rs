@@ -43,15 +43,15 @@ pub async fn remove(shared: &Arc<Shared>, sandbox: &SandboxId) -> Result<(), Err
 
 /// With process 1 the kernel ends all others of its pid namespace.
 pub async fn kill_supervisor(place: &Path) -> io::Result<()> {
-    let identity: Identity = match std::fs::read(place.join(file::IDENTITY)) {
-        Ok(text) => serde_json::from_slice(&text)?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error),
-    };
-    match Process::find(&identity)? {
-        Some(process) => kill(process).await,
-        None => Ok(()),
+    for name in [file::STARTED, file::STARTING] {
+        // What cannot be read was never let go; should it live nevertheless, its cgroup tells.
+        let text = std::fs::read(place.join(name)).unwrap_or_default();
+        let Ok(identity) = serde_json::from_slice::<Identity>(&text) else { continue };
+        if let Some(process) = Process::find(&identity)? {
+            kill(process).await?;
+        }
     }
+    Ok(())
 }
 
 async fn kill(process: Process) -> io::Result<()> {

@@ -3,13 +3,13 @@
 //! ```text
 //! DIR/bin/VERSION/   the two programs
 //! DIR/ids/N          a link to the sandbox that holds the Nth range of ids
-//! DIR/sandbox/ID/    spec.json, launch.json, supervisor.json, started   what it is
-//!                    upper, work, root, layers/N                        its filesystem
+//! DIR/sandbox/ID/    sandbox.json, started.json                         what it is
+//!                    upper, work                                        its filesystem
 //!                    run/{socket,log,log.1,exit.json}                   the supervisor's
 //! ```
 //!
-//! `launch.json` is the launcher's standard input and locked until that has done its work, so a start that has lost
-//! its `asb` is told from one that has lost its launcher. Without `started` a start never succeeded.
+//! `sandbox.json` is the launcher's standard input and locked until that has done its work, so a start that has lost
+//! its `asb` is told from one that has lost its launcher. Without `started.json` a start never succeeded.
 
 mod adopt;
 mod client;
@@ -70,6 +70,9 @@ pub struct Ended {
 
 /// Where the legacy runtime API listens inside a sandbox.
 pub const SANDBOXD_PORT: u16 = 8888;
+
+/// The launch file and the spec, in a sandbox's directory.
+const SANDBOX_FILE: &str = "sandbox.json";
 
 /// One end of a program's standard stream.
 pub type ReadEnd = Box<dyn tokio::io::AsyncRead + Send + Unpin>;

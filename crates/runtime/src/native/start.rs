@@ -9,12 +9,19 @@ use std::time::Duration;
 
 use asb_supervisor::launch::{Bind, Failure, Launch, Main, Report, file};
 
-use super::{Error, Sandbox, Shared, adopt, delete};
+use super::{Error, SANDBOX_FILE, Sandbox, Shared, adopt, delete};
 use crate::ids::Range;
 use crate::{SandboxId, Spec};
 
 /// A launcher needs milliseconds. One that needs this long hangs, most likely on a volume.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a sandbox is made from: for the launcher, and for whoever adopts it.
+#[derive(serde::Serialize)]
+struct Stored {
+    launch: Launch,
+    spec: Spec,
+}
 
 pub async fn start(shared: &Arc<Shared>, spec: &Spec) -> Result<Sandbox, Error> {
     spec.validate()?;
@@ -70,17 +77,15 @@ fn prepare(shared: &Shared, spec: &Spec) -> Result<std::fs::File, Error> {
     let place = shared.place(&spec.id);
     let range =
         shared.ids.take(&spec.id).map_err(|source| failed(spec, "take a range of ids", None, source))?;
-    directories(&place, spec, range)
+    directories(&place, range)
         .map_err(|(path, source)| failed(spec, "make directory", Some(path), source))?;
-    write_json(&place.join("spec.json"), spec)
-        .map_err(|(path, source)| failed(spec, "write", Some(path), source))?;
     let cgroups = shared
         .cgroups
         .create(&spec.id, &spec.limits)
         .map_err(|failure| failed(spec, failure.step, Some(failure.path), failure.source))?;
-    let path = place.join("launch.json");
-    let write = |(path, source)| failed(spec, "write", Some(path), source);
-    write_json(&path, &launch_of(shared, spec, range, cgroups)).map_err(write)?;
+    let path = place.join(SANDBOX_FILE);
+    let stored = Stored { launch: launch_of(shared, spec, range, cgroups), spec: spec.clone() };
+    write_json(&path, &stored).map_err(|source| failed(spec, "write", Some(path.clone()), source))?;
     let opened = std::fs::File::open(&path).and_then(|file| file.lock().map(|()| file));
     opened.map_err(|source| failed(spec, "lock", Some(path), source))
 }
@@ -114,21 +119,16 @@ fn launch_of(shared: &Shared, spec: &Spec, range: Range, cgroups: Vec<PathBuf>) 
     }
 }
 
-fn directories(place: &Path, spec: &Spec, range: Range) -> Result<(), (PathBuf, io::Error)> {
-    let make = |name: String, mode, owner| {
+fn directories(place: &Path, range: Range) -> Result<(), (PathBuf, io::Error)> {
+    let make = |name: &str, mode, owner| {
         let path = place.join(name);
         let made = std::fs::DirBuilder::new().mode(mode).create(&path);
         made.and_then(|()| std::os::unix::fs::chown(&path, Some(owner), Some(owner)))
             .map_err(|source| (path, source))
     };
-    make("upper".to_owned(), 0o755, range.first())?;
-    make("work".to_owned(), 0o700, 0)?;
-    make("root".to_owned(), 0o700, 0)?;
-    make("layers".to_owned(), 0o700, 0)?;
-    for index in 0..spec.root.layers.len() {
-        make(format!("layers/{index}"), 0o700, 0)?;
-    }
-    make(file::RUN.to_owned(), 0o700, range.supervisor())
+    make("upper", 0o755, range.first())?;
+    make("work", 0o700, 0)?;
+    make(file::RUN, 0o700, range.supervisor())
 }
 
 /// Runs the launcher with the locked launch file as its standard input.
@@ -171,10 +171,7 @@ fn failed(spec: &Spec, step: &str, path: Option<PathBuf>, source: io::Error) -> 
     Error::Start { sandbox: spec.id.clone(), step: step.to_owned(), path, source }
 }
 
-fn write_json(path: &Path, value: &impl serde::Serialize) -> Result<(), (PathBuf, io::Error)> {
-    let write = || {
-        let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-        io::Write::write_all(&mut file, &serde_json::to_vec(value)?)
-    };
-    write().map_err(|source| (path.to_owned(), source))
+fn write_json(path: &Path, value: &impl serde::Serialize) -> io::Result<()> {
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    io::Write::write_all(&mut file, &serde_json::to_vec(value)?)
 }

@@ -129,7 +129,10 @@ for name in ["root", "cwd", "exe", "ns/mnt", "ns/user"]:
 attempt("host files through /proc/1/root", lambda: os.listdir("/proc/1/root/"))
 attempt("ptrace attach", lambda: syscall(101, 16, 1, 0, 0))
 attempt("ptrace seize", lambda: syscall(101, 0x4206, 1, 0, 0))
-attempt("process_vm_readv", lambda: syscall(310, 1, b"\0" * 16, 1, b"\0" * 16, 1, 0))
+target = ctypes.create_string_buffer(8)
+vector = lambda address: (ctypes.c_size_t * 2)(address, 8)
+here, there = vector(ctypes.addressof(target)), vector(0x400000)
+attempt("process_vm_readv", lambda: syscall(310, 1, ctypes.byref(here), 1, ctypes.byref(there), 1, 0))
 pidfd = syscall(434, 1, 0)
 attempt("take a descriptor", lambda: syscall(438, pidfd, 3, 0))
 attempt("limit its resources", lambda: syscall(302, 1, 7, b"\0" * 16, None))
@@ -197,7 +200,6 @@ for path in ["/etc/shadow", "/etc/gshadow", "/etc/ssh", "/etc/machine-id", "/etc
 for path, expected in {{"/root": [], "/home": ["user"], "/home/user": [], "/mnt": [], "/opt": [], "/srv": [], "/tmp": [],
                        "/var/log": []}}.items():
     if os.listdir(path) != expected: escaped.append(f"{{path}} holds {{os.listdir(path)}}")
-if {state:?} in open("/proc/self/mountinfo").read(): escaped.append("mountinfo names the state directory")
 attempt("write to /usr", lambda: write("/usr/bin/x"))
 attempt("write to sandboxd", lambda: write("/.asb/sandboxd"))
 attempt("make /usr ours", lambda: os.chown("/usr/bin/env", 0, 0))
@@ -318,7 +320,7 @@ async fn cgroups_are_out_of_reach() {
     refused(
         r#"
 if os.listdir("/sys/fs/cgroup"): escaped.append(f"/sys/fs/cgroup holds {os.listdir('/sys/fs/cgroup')}")
-attempt("make a cgroup", lambda: os.mkdir("/sys/fs/cgroup/x"))
+attempt("make a cgroup", lambda: os.mkdir("/sys/fs/cgroup/x"), errno.ENOENT)
 for line in open("/proc/self/cgroup"):
     name, path = line.strip().split(":", 2)[1:]
     if name in ("memory", "pids", "cpu") and path != "/": escaped.append(f"sees where it is: {line}")

@@ -1,5 +1,6 @@
 //! Real sandboxes on the host image, in a state directory of their own that must be clean at the end.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -33,7 +34,9 @@ impl World {
         );
         let directory = tempfile::Builder::new().prefix("asb-test-").tempdir().expect("temporary directory");
         let native = Native::open(&directory.path().join("state")).expect("the driver opens");
-        let images = Images::open(&directory.path().join("images")).expect("images open");
+        // Built once for all tests, and for the next run of them.
+        let images =
+            Images::open(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("images")).expect("images open");
         Self { native, images, directory }
     }
 
@@ -103,7 +106,7 @@ pub fn shell(script: &str) -> Exec {
     exec(&["sh", "-c", script])
 }
 
-pub fn volume(source: &std::path::Path, target: &str) -> Mount {
+pub fn volume(source: &Path, target: &str) -> Mount {
     Mount { source: source.to_owned(), target: target.into(), read_only: false }
 }
 
@@ -147,4 +150,13 @@ pub fn log(sandbox: &Sandbox) -> String {
         text.lines().map(str::to_owned).collect::<Vec<_>>()
     });
     lines.map(|line| line.split_once(' ').expect("has a time stamp").1.to_owned() + "\n").collect()
+}
+
+/// Waits for a state.
+pub async fn eventually(condition: impl Fn() -> bool) {
+    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(30);
+    while !condition() {
+        assert!(tokio::time::Instant::now() < deadline, "never happened");
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
 }

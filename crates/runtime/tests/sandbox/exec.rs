@@ -3,7 +3,7 @@
 use asb_runtime::{Error, Exit, FailureKind, TerminalSize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::common::{World, exec, log, output, run, shell, wait};
+use crate::common::{World, eventually, exec, log, output, run, shell, wait};
 
 #[tokio::test]
 async fn streams_and_exit_code_of_a_program_come_back() {
@@ -188,12 +188,4 @@ async fn sandboxd_is_started_once_by_the_first_who_dial_it() {
     let running = run(&sandbox, &shell("grep -l sandboxd /proc/[0-9]*/comm | wc -l")).await;
     assert_eq!(running.stdout, "1\n");
     world.finish().await;
-}
-
-async fn eventually(condition: impl Fn() -> bool) {
-    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(30);
-    while !condition() {
-        assert!(tokio::time::Instant::now() < deadline, "never happened");
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-    }
 }

@@ -215,3 +215,23 @@ async fn wrong_spec_is_refused_by_the_name_of_the_field() {
     );
     world.finish().await;
 }
+
+#[tokio::test]
+async fn many_at_once_have_ranges_of_their_own_and_leave_nothing() {
+    let world = World::new();
+    let specs: Vec<_> = (0..20).map(|_| world.spec(&[])).collect();
+    let mut starts = tokio::task::JoinSet::new();
+    for spec in specs {
+        let native = world.native.clone();
+        starts.spawn(async move {
+            let sandbox = native.start(&spec).await.expect("starts");
+            let map = run(&sandbox, &shell("cat /proc/self/uid_map")).await.stdout;
+            sandbox.delete().await.expect("deletes");
+            map
+        });
+    }
+    let maps = starts.join_all().await;
+    assert!(maps.iter().all(|map| map.split_whitespace().nth(2) == Some("65536")), "{maps:?}");
+    assert!(world.native.list().await.expect("lists").is_empty());
+    world.finish().await;
+}

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use asb_runtime::Sandbox;
 use tokio_seqpacket::UnixSeqpacket;
 
-use crate::common::{World, run, shell};
+use crate::common::{World, eventually, run, shell};
 
 fn socket(world: &World, sandbox: &Sandbox) -> PathBuf {
     world.directory.path().join("state/sandbox").join(sandbox.id().as_str()).join("run/socket")
@@ -95,9 +95,8 @@ async fn thousands_of_connections_and_deaf_clients_do_not_stop_it() {
 async fn idle_supervisor_is_small_and_keeps_few_descriptors() {
     let world = World::new();
     let sandbox = world.idle().await;
-    run(&sandbox, &shell("true")).await;
     let identity =
-        socket(&world, &sandbox).parent().expect("run").parent().expect("state").join("supervisor.json");
+        socket(&world, &sandbox).parent().expect("run").parent().expect("state").join("started.json");
     let identity: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(identity).expect("there")).expect("parses");
     let process = PathBuf::from(format!("/proc/{}", identity["pid"]));
@@ -110,14 +109,23 @@ async fn idle_supervisor_is_small_and_keeps_few_descriptors() {
     assert!(kilobytes < 512, "{status}");
     println!("supervisor: {} resident, {} of it its own", field("VmRSS:"), field("RssAnon:"));
     assert_eq!(field("CapPrm:"), "0000000000000000");
-    assert_eq!(field("CapBnd:"), field("CapBnd:"));
-    let open: Vec<_> = std::fs::read_dir(process.join("fd"))
-        .expect("listed")
-        .flatten()
-        .filter_map(|entry| std::fs::read_link(entry.path()).ok())
-        .map(|path| path.display().to_string())
-        .collect();
-    assert!(open.len() <= 12, "{open:#?}");
-    assert!(!open.iter().any(|path| path.contains("launch.json")), "{open:#?}");
+    let before = descriptors(&process);
+    assert!(before.len() <= 10, "{before:#?}");
+    assert!(!before.iter().any(|path| path.contains("sandbox.json")), "{before:#?}");
+    for _ in 0..3 {
+        run(&sandbox, &shell("true")).await;
+        sandbox.exec(&crate::common::exec(&["no-such-program"])).await.map(|_| ()).expect_err("is not there");
+        sandbox.dial(1).await.expect_err("is closed");
+    }
+    eventually(|| descriptors(&process) == before).await;
     world.finish().await;
+}
+
+fn descriptors(process: &std::path::Path) -> Vec<String> {
+    let entries = std::fs::read_dir(process.join("fd")).expect("listed").flatten();
+    let paths = entries.filter_map(|entry| {
+        let path = std::fs::read_link(entry.path()).ok()?;
+        Some(format!("{} {}", entry.file_name().display(), path.display()))
+    });
+    paths.collect()
 }

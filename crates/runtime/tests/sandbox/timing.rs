@@ -8,9 +8,13 @@ use crate::common::{World, log, run, shell};
 #[ignore = "prints numbers; run it by name on a quiet machine"]
 async fn time_from_start_to_first_output_and_of_an_exec() {
     let world = World::new();
-    let (mut starts, mut execs, mut deletes) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut plain, mut starts, mut execs, mut deletes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for _ in 0..30 {
         // Back-to-back starts would share the kernel's grace periods.
+        tokio::time::sleep(Duration::from_millis(120)).await;
+        let began = Instant::now();
+        std::process::Command::new("sh").args(["-c", "echo ready"]).output().expect("runs");
+        plain.push(began.elapsed());
         tokio::time::sleep(Duration::from_millis(120)).await;
         let began = Instant::now();
         let sandbox = world.start(&["sh", "-c", "echo ready; sleep 1000"]).await;
@@ -26,9 +30,12 @@ async fn time_from_start_to_first_output_and_of_an_exec() {
         sandbox.delete().await.expect("deletes");
         deletes.push(began.elapsed());
     }
-    for (what, times) in
-        [("start to first output", &mut starts), ("exec of a shell", &mut execs), ("delete", &mut deletes)]
-    {
+    for (what, times) in [
+        ("bare fork and exec", &mut plain),
+        ("start to first output", &mut starts),
+        ("exec of a shell", &mut execs),
+        ("delete", &mut deletes),
+    ] {
         times.sort();
         println!("{what}: p50 {:?}, p90 {:?}", times[times.len() / 2], times[times.len() * 9 / 10]);
     }
