@@ -24,7 +24,8 @@ const ARROWS: &[(&str, &[&str])] = &[
 
 #[test]
 fn crates_depend_only_on_what_the_architecture_allows() {
-    let output = Command::new(env!("CARGO")).args(["metadata", "--no-deps", "--format-version", "1"]).output();
+    let output =
+        Command::new(env!("CARGO")).args(["metadata", "--no-deps", "--format-version", "1"]).output();
     let metadata: Value = serde_json::from_slice(&output.unwrap().stdout).unwrap();
     let allowed: BTreeMap<_, _> = ARROWS.iter().copied().collect();
     for package in metadata["packages"].as_array().unwrap() {

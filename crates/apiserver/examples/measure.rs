@@ -23,7 +23,8 @@ const CREATES: usize = 20_000;
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let data_dir = std::env::temp_dir().join(format!("asb-measure-{}", std::process::id()));
     let started = Instant::now();
-    let server = ApiServer::open(Config { data_dir: data_dir.clone(), crds: Vec::new(), node_name: None }).await?;
+    let server =
+        ApiServer::open(Config { data_dir: data_dir.clone(), crds: Vec::new(), node_name: None }).await?;
     println!("start, empty store       {:>10.1?}   rss {} MB", started.elapsed(), rss());
     let router = server.router();
 
@@ -65,7 +66,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     server.shutdown().await;
     let begun = Instant::now();
-    let server = ApiServer::open(Config { data_dir: data_dir.clone(), crds: Vec::new(), node_name: None }).await?;
+    let server =
+        ApiServer::open(Config { data_dir: data_dir.clone(), crds: Vec::new(), node_name: None }).await?;
     println!("start, {CREATES} pods        {:>10.1?}", begun.elapsed());
     server.shutdown().await;
     std::fs::remove_dir_all(data_dir)?;

@@ -30,7 +30,8 @@ async fn a_reopened_server_has_everything_and_counts_on() {
 #[tokio::test]
 async fn the_same_data_cannot_be_opened_twice() {
     let world = World::new().await;
-    let config = asb_apiserver::Config { data_dir: world.dir.path().to_owned(), crds: vec![], node_name: None };
+    let config =
+        asb_apiserver::Config { data_dir: world.dir.path().to_owned(), crds: vec![], node_name: None };
     let Err(error) = asb_apiserver::ApiServer::open(config).await else { panic!("two servers on one store") };
     assert!(error.to_string().contains("store.redb"), "{error}");
 }

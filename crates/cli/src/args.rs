@@ -165,7 +165,9 @@ pub struct Rm {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  export KUBECONFIG=$(asb kubeconfig)\n  asb kubeconfig --raw > ~/.kube/asb")]
+#[command(
+    after_help = "Examples:\n  export KUBECONFIG=$(asb kubeconfig)\n  asb kubeconfig --raw > ~/.kube/asb"
+)]
 pub struct Kubeconfig {
     /// Print the file itself; it holds a token
     #[arg(long)]

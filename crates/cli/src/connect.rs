@@ -26,7 +26,11 @@ pub async fn engine(data_dir: &DataDir) -> anyhow::Result<Engine> {
         if let Some(engine) = data_dir.engine() {
             return Ok(engine);
         }
-        anyhow::ensure!(Instant::now() < until, "the engine in {} does not get ready", data_dir.path().display());
+        anyhow::ensure!(
+            Instant::now() < until,
+            "the engine in {} does not get ready",
+            data_dir.path().display()
+        );
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -56,7 +60,8 @@ pub async fn client_from(kubeconfig: &std::path::Path) -> anyhow::Result<kube::C
 /// Starts `asb up` in the background and waits until it is ready.
 pub fn start(data_dir: &DataDir, options: &[String]) -> anyhow::Result<Engine> {
     use std::os::unix::fs::OpenOptionsExt;
-    let log = std::fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(data_dir.log());
+    let log =
+        std::fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(data_dir.log());
     let log = log.with_context(|| format!("failed to open {}", data_dir.log().display()))?;
     let program = std::env::current_exe().context("failed to find my own program file")?;
     let mut child = Command::new(program)
@@ -79,8 +84,12 @@ pub fn start(data_dir: &DataDir, options: &[String]) -> anyhow::Result<Engine> {
     if line.is_empty() {
         let status = child.wait()?;
         let said = std::fs::read_to_string(data_dir.log()).unwrap_or_default();
-        let said = said.lines().rev().take(5).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("\n");
-        return Err(hinted(format!("the engine did not start ({status}):\n{said}"), "run `asb up` to see it start"));
+        let said =
+            said.lines().rev().take(5).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("\n");
+        return Err(hinted(
+            format!("the engine did not start ({status}):\n{said}"),
+            "run `asb up` to see it start",
+        ));
     }
     serde_json::from_str(&line).with_context(|| format!("the engine said {line:?}"))
 }

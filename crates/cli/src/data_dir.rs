@@ -133,7 +133,8 @@ impl DataDir {
     fn write_secret(&self, name: &str, text: &str) -> anyhow::Result<()> {
         let (path, fresh) = (self.path.join(name), self.path.join(format!(".{name}.new")));
         let write = || {
-            let mut file = OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&fresh)?;
+            let mut file =
+                OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&fresh)?;
             file.write_all(text.as_bytes())?;
             std::fs::rename(&fresh, &path)
         };

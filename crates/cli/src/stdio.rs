@@ -15,7 +15,12 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::args::Streams;
 
 /// Runs a command in a Pod with our streams; returns its exit code.
-pub async fn exec(pods: &Api<Pod>, pod: &str, command: &[String], streams: &Streams) -> anyhow::Result<ExitCode> {
+pub async fn exec(
+    pods: &Api<Pod>,
+    pod: &str,
+    command: &[String],
+    streams: &Streams,
+) -> anyhow::Result<ExitCode> {
     let params = AttachParams {
         stdin: streams.interactive,
         stdout: true,
@@ -23,7 +28,10 @@ pub async fn exec(pods: &Api<Pod>, pod: &str, command: &[String], streams: &Stre
         tty: streams.tty,
         ..AttachParams::default()
     };
-    let process = pods.exec(pod, command, &params).await.with_context(|| format!("failed to run a command in `{pod}`"))?;
+    let process = pods
+        .exec(pod, command, &params)
+        .await
+        .with_context(|| format!("failed to run a command in `{pod}`"))?;
     let _raw = if streams.tty && streams.interactive { RawTerminal::enter() } else { None };
     join(process, streams.tty).await
 }
@@ -68,7 +76,9 @@ fn copy(
     })
 }
 
-fn exit_code(status: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Status>) -> anyhow::Result<ExitCode> {
+fn exit_code(
+    status: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Status>,
+) -> anyhow::Result<ExitCode> {
     let status = status.context("the connection to the command was lost")?;
     if status.status.as_deref() == Some("Success") {
         return Ok(ExitCode::SUCCESS);

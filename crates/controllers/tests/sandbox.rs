@@ -94,7 +94,8 @@ async fn sandbox_gets_its_children_and_becomes_ready(world: World) {
     let port = &spec.ports.unwrap()[0];
     assert_eq!((port.name.as_deref(), port.port), (Some("p-8080-tcp"), 8080));
     let volumes = pod.spec.unwrap().volumes.unwrap();
-    let volume = volumes.iter().find(|volume| volume.name == "work").expect("the claim is a volume of the Pod");
+    let volume =
+        volumes.iter().find(|volume| volume.name == "work").expect("the claim is a volume of the Pod");
     assert_eq!(volume.persistent_volume_claim.as_ref().unwrap().claim_name, "work-box");
 }
 
@@ -117,7 +118,11 @@ async fn suspend_deletes_the_pod_and_resume_brings_it_back(world: World) {
     assert_eq!(said(&resumed, "Suspended").unwrap().1, "NotSuspended");
     let second: Pod = world.get("box").await.unwrap();
     assert_ne!(first.uid(), second.uid());
-    assert_eq!(world.get::<PersistentVolumeClaim>("work-box").await.unwrap().uid(), claim.uid(), "storage is kept");
+    assert_eq!(
+        world.get::<PersistentVolumeClaim>("work-box").await.unwrap().uid(),
+        claim.uid(),
+        "storage is kept"
+    );
 }
 
 /// SB-121
@@ -152,7 +157,8 @@ async fn expired_sandbox_is_torn_down_and_kept(world: World) {
     world.gone(&pod).await;
     world.gone(&service).await;
     let cleared = |sandbox: &Sandbox| {
-        reason("SandboxExpired")(sandbox) && sandbox.status.as_ref().is_some_and(|status| status.service.is_none())
+        reason("SandboxExpired")(sandbox)
+            && sandbox.status.as_ref().is_some_and(|status| status.service.is_none())
     };
     let expired = world.eventually("box", cleared).await;
     assert_eq!(said(&expired, "Ready"), Some(("False", "SandboxExpired", "Sandbox has expired")));
@@ -190,7 +196,10 @@ async fn pod_of_somebody_else_is_left_alone(world: World) {
     world.create::<Sandbox>(sandbox("box", json!({}))).await;
     let refused = world.eventually("box", reason("ReconcilerError")).await;
     let message = said(&refused, "Ready").unwrap().2;
-    assert!(message.starts_with("Error seen: ") && message.contains("agents.x-k8s.io/adoptable"), "{message}");
+    assert!(
+        message.starts_with("Error seen: ") && message.contains("agents.x-k8s.io/adoptable"),
+        "{message}"
+    );
     let label = json!({"metadata": {"labels": {"agents.x-k8s.io/adoptable": "true"}}});
     world.merge::<Pod>("box", label).await;
     world.eventually("box", ready).await;
@@ -235,7 +244,8 @@ async fn labels_of_the_template_reach_the_running_pod(world: World) {
     world.merge::<Pod>("box", json!({"metadata": {"labels": {"theirs": "1"}}})).await;
     let change = json!({"spec": {"podTemplate": {"metadata": {"labels": {"app": "two", "gone": null}}}}});
     world.merge::<Sandbox>("box", change).await;
-    let changed = world.eventually("box", |pod: &Pod| pod.labels().get("app").is_some_and(|app| app == "two")).await;
+    let changed =
+        world.eventually("box", |pod: &Pod| pod.labels().get("app").is_some_and(|app| app == "two")).await;
     assert_eq!(changed.uid(), pod.uid());
     assert!(!changed.labels().contains_key("gone") && changed.labels().contains_key("theirs"));
 }
@@ -257,7 +267,10 @@ async fn wrong_manifest_names_the_field(world: World) {
     let cases = [
         (json!({"operatingMode": "Sleeping"}), "spec.operatingMode"),
         (json!({"service": "yes"}), "spec.service"),
-        (json!({"podTemplate": {"spec": {"containers": [{"image": "host"}]}}}), "spec.podTemplate.spec.containers[0].name"),
+        (
+            json!({"podTemplate": {"spec": {"containers": [{"image": "host"}]}}}),
+            "spec.podTemplate.spec.containers[0].name",
+        ),
         (json!({"shutdownTime": "tomorrow"}), "spec.shutdownTime"),
     ];
     let api: kube::Api<kube::core::DynamicObject> = kube::Api::namespaced_with(
@@ -290,7 +303,9 @@ async fn settled_sandbox_is_not_written_again(mut world: World) {
 async fn two_controllers_do_not_fight(mut world: World) {
     world.start_controller();
     for name in ["a", "b", "c", "d"] {
-        world.create::<Sandbox>(sandbox(name, json!({"service": true, "volumeClaimTemplates": claims()}))).await;
+        world
+            .create::<Sandbox>(sandbox(name, json!({"service": true, "volumeClaimTemplates": claims()})))
+            .await;
     }
     for name in ["a", "b", "c", "d"] {
         world.eventually(name, ready).await;

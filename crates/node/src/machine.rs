@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 /// The name of the Node: the host name, in the form of an object name.
 pub fn name() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().to_lowercase();
-    let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '-' }).collect();
+    let name: String =
+        name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '-' }).collect();
     let name = name.trim_matches('-');
     if name.is_empty() { "localhost".to_owned() } else { name.to_owned() }
 }

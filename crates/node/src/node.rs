@@ -121,7 +121,8 @@ impl Node {
         let mut ready = Some(ready);
         let mut pods: HashMap<String, watch::Sender<Desired>> = HashMap::new();
         let config = watcher::Config::default().fields(&format!("spec.nodeName={}", machine::name()));
-        let mut events = watcher(Api::<Pod>::all(self.shared.client.clone()), config).default_backoff().boxed();
+        let mut events =
+            watcher(Api::<Pod>::all(self.shared.client.clone()), config).default_backoff().boxed();
         let mut listed = BTreeMap::new();
         loop {
             let event = tokio::select! {

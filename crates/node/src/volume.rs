@@ -68,8 +68,12 @@ impl Volumes {
         let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
         // Volumes first: a claim that is made in between still finds its volume.
         let known = volumes.list(&ListParams::default()).await?;
-        let wanted: Vec<_> =
-            claims.list(&ListParams::default()).await?.into_iter().filter_map(|claim| claim.metadata.uid).collect();
+        let wanted: Vec<_> = claims
+            .list(&ListParams::default())
+            .await?
+            .into_iter()
+            .filter_map(|claim| claim.metadata.uid)
+            .collect();
         for volume in known {
             let spec = volume.spec.clone().unwrap_or_default();
             let claim = spec.claim_ref.and_then(|claim| claim.uid).unwrap_or_default();
@@ -101,21 +105,27 @@ impl Volumes {
         let namespace = pod.namespace().unwrap_or_default();
         let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), &namespace);
         let claim = api.get(name).await.map_err(|error| match error {
-            kube::Error::Api(status) if status.code == 404 => {
-                Refusal::new("FailedMount", format!("{field}: no PersistentVolumeClaim {name:?} in {namespace:?}"))
-            }
+            kube::Error::Api(status) if status.code == 404 => Refusal::new(
+                "FailedMount",
+                format!("{field}: no PersistentVolumeClaim {name:?} in {namespace:?}"),
+            ),
             other => Refusal::new("FailedMount", format!("{field}: {other}")),
         })?;
-        let class = claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref()).unwrap_or(STORAGE_CLASS);
+        let class =
+            claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref()).unwrap_or(STORAGE_CLASS);
         if class != STORAGE_CLASS {
-            let message = format!("{field}: {name:?} asks for storageClassName {class:?}; this machine has \"local\"");
+            let message =
+                format!("{field}: {name:?} asks for storageClassName {class:?}; this machine has \"local\"");
             return Err(Refusal::new("FailedMount", message));
         }
         self.provision(&claim).await.map_err(|error| Refusal::new("FailedMount", format!("{field}: {error}")))
     }
 
     /// Binds a claim to a directory of its own; quick when that was done before.
-    async fn provision(&self, claim: &PersistentVolumeClaim) -> Result<PathBuf, Box<dyn std::error::Error + Send + Sync>> {
+    async fn provision(
+        &self,
+        claim: &PersistentVolumeClaim,
+    ) -> Result<PathBuf, Box<dyn std::error::Error + Send + Sync>> {
         let name = format!("pvc-{}", claim.metadata.uid.as_deref().unwrap_or_default());
         let path = self.persistent.join(&name);
         let bound = claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound");
@@ -123,7 +133,8 @@ impl Volumes {
             return Ok(path);
         }
         let spec = claim.spec.clone().unwrap_or_default();
-        let size = spec.resources.and_then(|it| it.requests).and_then(|requests| requests.get("storage").cloned());
+        let size =
+            spec.resources.and_then(|it| it.requests).and_then(|requests| requests.get("storage").cloned());
         let capacity = json!({"storage": size.map_or_else(|| "1Gi".to_owned(), |size| size.0)});
         let volume = serde_json::from_value(json!({
             "metadata": {"name": name},
@@ -148,7 +159,8 @@ impl Volumes {
         let params = PatchParams::default();
         let bind = json!({"metadata": {"uid": claim.metadata.uid}, "spec": {"volumeName": name}});
         claims.patch(&claim.name_any(), &params, &Patch::Merge(bind)).await?;
-        let bound = json!({"status": {"phase": "Bound", "accessModes": spec.access_modes, "capacity": capacity}});
+        let bound =
+            json!({"status": {"phase": "Bound", "accessModes": spec.access_modes, "capacity": capacity}});
         claims.patch_status(&claim.name_any(), &params, &Patch::Merge(bound)).await?;
         Ok(path)
     }

@@ -17,13 +17,17 @@ pub const NODE: &str = "test-node";
 /// Serves the Pods of one namespace until the future is dropped.
 pub async fn run(client: Client, namespace: String) {
     let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
-    let mut events = watcher(pods.clone(), watcher::Config::default()).default_backoff().applied_objects().boxed();
+    let mut events =
+        watcher(pods.clone(), watcher::Config::default()).default_backoff().applied_objects().boxed();
     while let Some(event) = events.next().await {
         if let Ok(pod) = event
             && let Err(error) = serve(&client, &pods, &pod).await
         {
             // Gone or changed since: the next event tells.
-            assert!(matches!(&error, kube::Error::Api(status) if [404, 409].contains(&status.code)), "{error}");
+            assert!(
+                matches!(&error, kube::Error::Api(status) if [404, 409].contains(&status.code)),
+                "{error}"
+            );
         }
     }
 }

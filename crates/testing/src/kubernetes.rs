@@ -36,9 +36,11 @@ impl Kubernetes {
     }
 
     pub async fn client(&self) -> kube::Client {
-        let config = kube::config::Kubeconfig::read_from(&self.kubeconfig).expect("the script wrote a kubeconfig");
+        let config =
+            kube::config::Kubeconfig::read_from(&self.kubeconfig).expect("the script wrote a kubeconfig");
         let config = kube::Config::from_custom_kubeconfig(config, &Default::default()).await;
-        kube::Client::try_from(config.expect("the kubeconfig is complete")).expect("a client can be made from it")
+        kube::Client::try_from(config.expect("the kubeconfig is complete"))
+            .expect("a client can be made from it")
     }
 }
 

@@ -59,7 +59,11 @@ impl World {
     pub async fn embedded() -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let crds = asb_types::crd::all();
-        let config = asb_apiserver::Config { data_dir: dir.path().to_owned(), crds, node_name: Some(kubelet::NODE.to_owned()) };
+        let config = asb_apiserver::Config {
+            data_dir: dir.path().to_owned(),
+            crds,
+            node_name: Some(kubelet::NODE.to_owned()),
+        };
         let server = asb_apiserver::ApiServer::open(config).await.expect("the embedded API server opens");
         Self::start(server.client("default"), Some(dir)).await
     }
@@ -75,7 +79,8 @@ impl World {
 
     async fn start(client: Client, data_dir: Option<tempfile::TempDir>) -> Self {
         let namespace = format!("test-{:08x}", rand::random::<u32>());
-        let object: Namespace = serde_json::from_value(json!({"metadata": {"name": namespace}})).expect("a Namespace");
+        let object: Namespace =
+            serde_json::from_value(json!({"metadata": {"name": namespace}})).expect("a Namespace");
         let namespaces: Api<Namespace> = Api::all(client.clone());
         namespaces.create(&PostParams::default(), &object).await.expect("a namespace of our own");
         let mut world = Self { client, namespace, tasks: JoinSet::new(), _data_dir: data_dir };
@@ -86,7 +91,8 @@ impl World {
 
     /// Starts a Sandbox controller for this namespace. A second one may run beside the first.
     pub fn start_controller(&mut self) {
-        let config = asb_controllers::Config { namespace: Some(self.namespace.clone()), ..Default::default() };
+        let config =
+            asb_controllers::Config { namespace: Some(self.namespace.clone()), ..Default::default() };
         self.tasks.spawn(asb_controllers::sandbox::run(self.client.clone(), config, || ()));
     }
 
@@ -121,7 +127,9 @@ impl World {
         let (name, uid) = (meta.name.clone().unwrap_or_default(), meta.uid.clone().unwrap_or_default());
         let gone = await_condition(self.api::<K>(), &name, conditions::is_deleted(&uid));
         let waited = tokio::time::timeout(PATIENCE, gone).await;
-        waited.unwrap_or_else(|_| panic!("{} {name:?} is still there", K::kind(&()))).expect("the watch works");
+        waited
+            .unwrap_or_else(|_| panic!("{} {name:?} is still there", K::kind(&())))
+            .expect("the watch works");
     }
 
     /// Waits until an object is as `wanted` says, and returns it.
@@ -151,7 +159,8 @@ async fn install_crds(client: &Client) {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     for definition in asb_types::crd::all() {
         let name = asb_types::crd::name(&definition).to_owned();
-        let applied = api.patch(&name, &PatchParams::apply("asb-testing").force(), &Patch::Apply(definition)).await;
+        let applied =
+            api.patch(&name, &PatchParams::apply("asb-testing").force(), &Patch::Apply(definition)).await;
         applied.expect("our CRDs are valid");
         let served = await_condition(api.clone(), &name, conditions::is_crd_established());
         tokio::time::timeout(PATIENCE, served).await.expect("CRDs are served soon").expect("the watch works");

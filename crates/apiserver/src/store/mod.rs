@@ -61,7 +61,8 @@ impl Shared {
 impl Store {
     pub fn open(path: &Path, fields: Fields, tap: Tap) -> Result<Self, redb::Error> {
         // Secrets are in here: nobody else may read it, not even if the directory is opened up.
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
+        let file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
         let file = file.map_err(redb::StorageError::Io)?;
         let db = Database::builder().set_cache_size(CACHE_BYTES).create_file(file)?;
         let (state, ceiling) = load(&db, fields)?;

@@ -9,10 +9,15 @@ use crate::args::Controller;
 use crate::connect;
 
 pub async fn run(controller: Controller) -> anyhow::Result<ExitCode> {
-    anyhow::ensure!(controller.sandbox_concurrent_workers > 0, "--sandbox-concurrent-workers must be greater than 0");
+    anyhow::ensure!(
+        controller.sandbox_concurrent_workers > 0,
+        "--sandbox-concurrent-workers must be greater than 0"
+    );
     let client = match &controller.kubeconfig {
         Some(path) => connect::client_from(path).await?,
-        None => kube::Client::try_default().await.context("no cluster: neither in one nor a kubeconfig for one")?,
+        None => kube::Client::try_default()
+            .await
+            .context("no cluster: neither in one nor a kubeconfig for one")?,
     };
     let config = asb_controllers::Config {
         cluster_domain: controller.cluster_domain,

@@ -17,9 +17,11 @@ pub async fn run(data_dir: &DataDir) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let engine = data_dir.engine().context("the engine is just starting or stopping; try again")?;
-    let pid = i32::try_from(engine.pid).ok().and_then(Pid::from_raw).context("engine.json holds no process id")?;
+    let pid =
+        i32::try_from(engine.pid).ok().and_then(Pid::from_raw).context("engine.json holds no process id")?;
     // The lock is held, so the process that announced itself under this id is there.
-    kill_process(pid, Signal::TERM).with_context(|| format!("failed to stop the engine (process {})", engine.pid))?;
+    kill_process(pid, Signal::TERM)
+        .with_context(|| format!("failed to stop the engine (process {})", engine.pid))?;
     let until = Instant::now() + STOP;
     while !data_dir.is_free()? {
         anyhow::ensure!(Instant::now() < until, "the engine (process {}) does not stop", engine.pid);

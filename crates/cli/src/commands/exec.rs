@@ -21,7 +21,9 @@ pub async fn run(data_dir: &DataDir, exec: Exec) -> anyhow::Result<ExitCode> {
             // Only now, so that the common case is one round trip.
             let sandboxes: Api<Sandbox> = Api::namespaced(client, &exec.target.namespace);
             Err(match sandboxes.get_opt(&exec.name).await {
-                Ok(None) => hinted(format!("no sandbox `{}`", exec.name), "`asb ps` lists those that are there"),
+                Ok(None) => {
+                    hinted(format!("no sandbox `{}`", exec.name), "`asb ps` lists those that are there")
+                }
                 Ok(Some(sandbox)) if !is_ready(&sandbox) => error.context(not_ready(&sandbox)),
                 _ => error,
             })

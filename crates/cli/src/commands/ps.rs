@@ -66,7 +66,8 @@ fn print(rows: &[Row], now: Timestamp) {
         })
         .collect();
     let heads = ["NAMESPACE", "NAME", "STATUS", "IMAGE", "AGE"].map(str::to_owned);
-    let width = |at: usize| cells.iter().chain([&heads]).map(|row| row[at].chars().count()).max().unwrap_or(0);
+    let width =
+        |at: usize| cells.iter().chain([&heads]).map(|row| row[at].chars().count()).max().unwrap_or(0);
     let widths: Vec<_> = (0..4).map(width).collect();
     for row in [&heads].into_iter().chain(&cells) {
         let padded = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}  "));

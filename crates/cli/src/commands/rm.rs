@@ -21,7 +21,9 @@ pub async fn run(data_dir: &DataDir, rm: Rm) -> anyhow::Result<ExitCode> {
     let client = connect::running_client(data_dir).await?;
     let sandboxes: Api<Sandbox> = Api::namespaced(client.clone(), &rm.target.namespace);
     let names = match rm.all {
-        true => sandboxes.list(&ListParams::default()).await?.iter().map(|sandbox| sandbox.name_any()).collect(),
+        true => {
+            sandboxes.list(&ListParams::default()).await?.iter().map(|sandbox| sandbox.name_any()).collect()
+        }
         false => rm.names,
     };
     for name in &names {

@@ -116,9 +116,10 @@ fn problem(pod: &Pod) -> Option<String> {
 
 fn explain(name: &str, error: kube::Error) -> anyhow::Error {
     match error {
-        kube::Error::Api(status) if status.reason == "AlreadyExists" => {
-            hinted(format!("a sandbox `{name}` already exists"), format!("use `asb exec {name} -- CMD`, or another --name"))
-        }
+        kube::Error::Api(status) if status.reason == "AlreadyExists" => hinted(
+            format!("a sandbox `{name}` already exists"),
+            format!("use `asb exec {name} -- CMD`, or another --name"),
+        ),
         kube::Error::Api(status) => anyhow::anyhow!("{}", status.message),
         other => anyhow::Error::new(other).context(format!("failed to create sandbox `{name}`")),
     }

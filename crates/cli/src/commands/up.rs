@@ -21,7 +21,8 @@ pub async fn run(data_dir: &DataDir, up: Up) -> anyhow::Result<ExitCode> {
         let _ = rustix::process::setsid();
     }
     if !rustix::process::geteuid().is_root() {
-        let hint = "run it as root: making user, network and cgroup namespaces for sandboxes needs it for now";
+        let hint =
+            "run it as root: making user, network and cgroup namespaces for sandboxes needs it for now";
         return Err(hinted("the engine needs root", hint));
     }
     data_dir.create()?;
@@ -52,9 +53,14 @@ fn detach(data_dir: &DataDir, up: &Up) -> anyhow::Result<ExitCode> {
     data_dir.create()?;
     let engine = match data_dir.is_free()? {
         true => {
-            let flag = |name: &str, value: Option<SocketAddr>| value.map(|value| [name.to_owned(), value.to_string()]);
-            let options: Vec<_> =
-                [flag("--api", up.api), flag("--router", up.router)].into_iter().flatten().flatten().collect();
+            let flag = |name: &str, value: Option<SocketAddr>| {
+                value.map(|value| [name.to_owned(), value.to_string()])
+            };
+            let options: Vec<_> = [flag("--api", up.api), flag("--router", up.router)]
+                .into_iter()
+                .flatten()
+                .flatten()
+                .collect();
             connect::start(data_dir, &options)?
         }
         false => data_dir.engine().context("an engine is just starting; try again")?,
@@ -65,7 +71,8 @@ fn detach(data_dir: &DataDir, up: &Up) -> anyhow::Result<ExitCode> {
 
 /// The address asked for; else the last one if it is free, so that copies of the kubeconfig stay true.
 fn address(asked: Option<SocketAddr>, last: Option<&str>) -> SocketAddr {
-    let last = || last?.split_once("://")?.1.parse::<SocketAddr>().ok().filter(|it| TcpListener::bind(it).is_ok());
+    let last =
+        || last?.split_once("://")?.1.parse::<SocketAddr>().ok().filter(|it| TcpListener::bind(it).is_ok());
     asked.or_else(last).unwrap_or_else(|| (Ipv4Addr::LOCALHOST, 0).into())
 }
 

@@ -12,7 +12,11 @@ fn run_starts_what_is_missing_prints_the_output_and_leaves_only_the_engine() {
     assert_eq!(stdout(&first), "hello\n", "only the command's data is on stdout");
     assert!(String::from_utf8_lossy(&first.stderr).contains("starting the engine"), "it says what it starts");
     let second = run(&["run", "--", "echo", "again"]);
-    assert_eq!((stdout(&second).as_str(), second.stderr.as_slice()), ("again\n", &b""[..]), "nothing to start, nothing to say");
+    assert_eq!(
+        (stdout(&second).as_str(), second.stderr.as_slice()),
+        ("again\n", &b""[..]),
+        "nothing to start, nothing to say"
+    );
     let down = run(&["down"]);
     assert!(down.status.success(), "{}", text(&down));
     assert_nothing_left(dir.path());
@@ -39,7 +43,10 @@ fn sandbox_that_stays_can_be_listed_used_and_removed() {
     let engine = Engine::start();
     assert_eq!(stdout(&engine.asb(&["run", "--detach", "--name", "web"])), "web\n");
     let rows: Value = serde_json::from_str(&stdout(&engine.asb(&["ps", "--json"]))).unwrap();
-    assert_eq!((&rows[0]["name"], &rows[0]["status"], &rows[0]["image"]), (&"web".into(), &"Ready".into(), &"host".into()));
+    assert_eq!(
+        (&rows[0]["name"], &rows[0]["status"], &rows[0]["image"]),
+        (&"web".into(), &"Ready".into(), &"host".into())
+    );
     assert!(stdout(&engine.asb(&["ps"])).contains("web"));
     stdout(&engine.asb(&["exec", "web", "--", "sh", "-c", "echo 1 > /root/state"]));
     assert_eq!(stdout(&engine.asb(&["exec", "web", "--", "cat", "/root/state"])), "1\n", "it is stateful");

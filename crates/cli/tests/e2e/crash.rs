@@ -40,11 +40,17 @@ async fn fifty_kills_under_load_lose_no_acknowledged_write() {
         engine.restart();
     }
     let maps: Api<ConfigMap> = Api::namespaced(engine.client().await, "default");
-    let found: BTreeSet<_> = maps.list(&ListParams::default()).await.unwrap().iter().map(|map| map.name_any()).collect();
+    let found: BTreeSet<_> =
+        maps.list(&ListParams::default()).await.unwrap().iter().map(|map| map.name_any()).collect();
     let acknowledged = acknowledged.lock().unwrap();
     assert!(acknowledged.len() >= KILLS * BETWEEN);
     let lost: Vec<_> = acknowledged.difference(&found).collect();
-    assert!(lost.is_empty(), "{} of {} acknowledged writes are lost: {lost:?}", lost.len(), acknowledged.len());
+    assert!(
+        lost.is_empty(),
+        "{} of {} acknowledged writes are lost: {lost:?}",
+        lost.len(),
+        acknowledged.len()
+    );
     engine.stop();
 }
 

@@ -65,9 +65,11 @@ impl Engine {
     }
 
     pub async fn client(&self) -> kube::Client {
-        let config = kube::config::Kubeconfig::read_from(self.kubeconfig()).expect("the engine wrote a kubeconfig");
+        let config =
+            kube::config::Kubeconfig::read_from(self.kubeconfig()).expect("the engine wrote a kubeconfig");
         let config = kube::Config::from_custom_kubeconfig(config, &Default::default()).await;
-        kube::Client::try_from(config.expect("the kubeconfig is complete")).expect("a client can be made from it")
+        kube::Client::try_from(config.expect("the kubeconfig is complete"))
+            .expect("a client can be made from it")
     }
 
     /// Removes every sandbox and stops the engine; panics if a trace of anything is left.
@@ -112,7 +114,12 @@ pub fn assert_nothing_left(data_dir: &Path) {
 
 pub fn asb_in(data_dir: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(ASB);
-    command.args(args).env("ASB_DATA_DIR", data_dir).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .args(args)
+        .env("ASB_DATA_DIR", data_dir)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     command
 }
 
@@ -121,7 +128,9 @@ fn up(data_dir: &Path) -> (Child, Value) {
     let mut command = asb_in(data_dir, &args);
     let mut child = command.stderr(Stdio::inherit()).spawn().expect("asb can be started");
     let mut line = String::new();
-    BufReader::new(child.stdout.take().expect("stdout is a pipe")).read_line(&mut line).expect("asb says something");
+    BufReader::new(child.stdout.take().expect("stdout is a pipe"))
+        .read_line(&mut line)
+        .expect("asb says something");
     let info = serde_json::from_str(&line).unwrap_or_else(|error| panic!("asb up said {line:?}: {error}"));
     (child, info)
 }
@@ -137,7 +146,9 @@ pub fn kubectl(kubeconfig: &Path, args: &[&str], input: &str) -> Output {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .unwrap_or_else(|error| panic!("these tests need kubectl (in KUBECTL or on PATH): {program:?}: {error}"));
+        .unwrap_or_else(|error| {
+            panic!("these tests need kubectl (in KUBECTL or on PATH): {program:?}: {error}")
+        });
     let mut stdin = child.stdin.take().expect("stdin is a pipe");
     stdin.write_all(input.as_bytes()).expect("kubectl reads its input");
     drop(stdin);

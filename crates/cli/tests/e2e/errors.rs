@@ -13,10 +13,19 @@ fn wrong_manifests_are_refused_by_field() {
     let long = "x".repeat(64);
     let cases = [
         (manifest("a", &format!("{{service: maybe, podTemplate: {{spec: {container}}}}}")), "spec.service"),
-        (manifest("a", &format!("{{operatingMode: Off, podTemplate: {{spec: {container}}}}}")), "spec.operatingMode"),
-        (manifest("a", "{podTemplate: {spec: {containers: [{name: main, image: 7}]}}}"), "containers[0].image"),
+        (
+            manifest("a", &format!("{{operatingMode: Off, podTemplate: {{spec: {container}}}}}")),
+            "spec.operatingMode",
+        ),
+        (
+            manifest("a", "{podTemplate: {spec: {containers: [{name: main, image: 7}]}}}"),
+            "containers[0].image",
+        ),
         (manifest("a", "{podTemplate: {spec: {}}}"), "spec.podTemplate.spec.containers"),
-        (manifest("a", &format!("{{podTemplte: {{}}, podTemplate: {{spec: {container}}}}}")), "spec.podTemplte"),
+        (
+            manifest("a", &format!("{{podTemplte: {{}}, podTemplate: {{spec: {container}}}}}")),
+            "spec.podTemplte",
+        ),
         (manifest(&long, &format!("{{podTemplate: {{spec: {container}}}}}")), "metadata.name"),
         (manifest("UPPER", &format!("{{podTemplate: {{spec: {container}}}}}")), "metadata.name"),
     ];
@@ -45,7 +54,10 @@ fn unknown_image_is_named_with_those_that_exist() {
     let run = engine.asb(&["run", "no/such:image", "--", "true"]);
     assert!(!run.status.success());
     let said = text(&run);
-    assert!(said.contains("spec.containers[0].image") && said.contains("no/such:image") && said.contains("host"), "{said}");
+    assert!(
+        said.contains("spec.containers[0].image") && said.contains("no/such:image") && said.contains("host"),
+        "{said}"
+    );
     assert!(text(&engine.asb(&["ps"])).contains("no sandboxes"), "a failed run leaves no sandbox");
 
     let spec = "{podTemplate: {spec: {containers: [{name: main, image: no/such:image}]}}}";
@@ -65,14 +77,28 @@ fn what_the_node_cannot_do_is_refused_and_never_done_half() {
     let engine = Engine::start();
     let cases = [
         ("host-net", "{hostNetwork: true, containers: [{name: main, image: host}]}", "spec.hostNetwork"),
-        ("other-runtime", "{runtimeClassName: gvisor, containers: [{name: main, image: host}]}", "spec.runtimeClassName"),
-        ("privileged", "{containers: [{name: main, image: host, securityContext: {privileged: true}}]}", "privileged"),
+        (
+            "other-runtime",
+            "{runtimeClassName: gvisor, containers: [{name: main, image: host}]}",
+            "spec.runtimeClassName",
+        ),
+        (
+            "privileged",
+            "{containers: [{name: main, image: host, securityContext: {privileged: true}}]}",
+            "privileged",
+        ),
     ];
     for (name, spec, field) in cases {
         let applied = engine.kubectl_apply(&manifest(name, &format!("{{podTemplate: {{spec: {spec}}}}}")));
         assert!(applied.status.success(), "{}", text(&applied));
         eventually("the Pod says which field", || {
-            let pod = text(&engine.kubectl(&["get", "pod", name, "-o", "jsonpath={.status.phase} {.status.message}"]));
+            let pod = text(&engine.kubectl(&[
+                "get",
+                "pod",
+                name,
+                "-o",
+                "jsonpath={.status.phase} {.status.message}",
+            ]));
             pod.starts_with("Failed") && pod.contains(field)
         });
     }
@@ -86,7 +112,11 @@ fn command_that_does_not_exist_is_an_error_and_not_an_exit_code_of_it() {
     assert_eq!(missing.status.code(), Some(1));
     assert!(text(&missing).contains("pyhton3") && text(&missing).contains("PATH"), "{}", text(&missing));
     let nowhere = engine.asb(&["exec", "nobody", "--", "true"]);
-    assert!(text(&nowhere).contains("no sandbox `nobody`") && text(&nowhere).contains("hint: "), "{}", text(&nowhere));
+    assert!(
+        text(&nowhere).contains("no sandbox `nobody`") && text(&nowhere).contains("hint: "),
+        "{}",
+        text(&nowhere)
+    );
     let empty = engine.asb(&["run"]);
     assert!(!empty.status.success() && text(&empty).contains("hint: "), "{}", text(&empty));
     engine.stop();

@@ -25,7 +25,8 @@ impl Router {
         if let Some(token) = token {
             curl.args(["--header", &format!("Authorization: Bearer {token}")]);
         }
-        let output = curl.args(more).arg(format!("{}{path}", self.url)).output().expect("curl can be started");
+        let output =
+            curl.args(more).arg(format!("{}{path}", self.url)).output().expect("curl can be started");
         let said = stdout(&output);
         let (body, status) = said.rsplit_once('\n').expect("curl writes the status last");
         (status.parse().unwrap(), body.to_owned())
@@ -38,7 +39,8 @@ fn command_runs_and_files_travel_through_the_router() {
     stdout(&engine.asb(&["run", "--detach", "--name", "web"]));
     let router = Router::of(&engine);
     let token = router.token.clone();
-    let json = ["--header", "Content-Type: application/json", "--data", r#"{"command":"sh -c 'hostname; exit 5'"}"#];
+    let json =
+        ["--header", "Content-Type: application/json", "--data", r#"{"command":"sh -c 'hostname; exit 5'"}"#];
     let (status, body) = router.call(Some(&token), "web", "/execute", &json);
     let answer: Value = serde_json::from_str(&body).unwrap();
     assert_eq!((status, &answer["stdout"], &answer["exit_code"]), (200, &"web\n".into(), &5.into()));
@@ -47,7 +49,10 @@ fn command_runs_and_files_travel_through_the_router() {
     std::fs::write(&file, "some bytes").unwrap();
     let form = format!("file=@{};filename=dir/a.txt", file.display());
     assert_eq!(router.call(Some(&token), "web", "/upload", &["--form", &form]).0, 200);
-    assert_eq!(router.call(Some(&token), "web", "/download/dir%2Fa.txt", &[]), (200, "some bytes".to_owned()));
+    assert_eq!(
+        router.call(Some(&token), "web", "/download/dir%2Fa.txt", &[]),
+        (200, "some bytes".to_owned())
+    );
     assert_eq!(router.call(Some(&token), "web", "/download/..%2Fetc%2Fpasswd", &[]).0, 403);
     engine.stop();
 }

@@ -54,7 +54,10 @@ fn first_manifest_lives_through_suspend_resume_and_a_crash_of_the_engine() {
     set_mode(&engine, "Suspended");
     let suspended = ["wait", "--for=condition=Suspended", "sandbox/my-sandbox", "--timeout=45s"];
     stdout(&engine.kubectl(&suspended));
-    assert!(!engine.kubectl(&["get", "pod", "my-sandbox"]).status.success(), "a suspended sandbox has no Pod");
+    assert!(
+        !engine.kubectl(&["get", "pod", "my-sandbox"]).status.success(),
+        "a suspended sandbox has no Pod"
+    );
     set_mode(&engine, "Running");
     wait_ready(&engine);
     assert_eq!(stdout(&engine.asb(&["exec", "my-sandbox", "--", "cat", "/work/file"])), "precious\n");

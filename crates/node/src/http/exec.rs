@@ -94,7 +94,11 @@ async fn serve(socket: WebSocket, sandbox: Sandbox, request: Request) {
 }
 
 /// Carries bytes both ways until the program has ended and all its output is sent.
-async fn run(session: Session, sink: &mut SplitSink<WebSocket, Message>, stream: SplitStream<WebSocket>) -> Value {
+async fn run(
+    session: Session,
+    sink: &mut SplitSink<WebSocket, Message>,
+    stream: SplitStream<WebSocket>,
+) -> Value {
     let Session { stdin, stdout, stderr, mut control } = session;
     let (output, mut frames) = mpsc::channel(16);
     let (resizes, mut sizes) = mpsc::channel(4);
@@ -168,7 +172,11 @@ async fn pump(channel: u8, mut from: ReadEnd, to: mpsc::Sender<Message>) {
 }
 
 /// Takes what the client sends: input and window sizes.
-async fn feed(mut stream: SplitStream<WebSocket>, mut stdin: Option<WriteEnd>, resizes: mpsc::Sender<TerminalSize>) {
+async fn feed(
+    mut stream: SplitStream<WebSocket>,
+    mut stdin: Option<WriteEnd>,
+    resizes: mpsc::Sender<TerminalSize>,
+) {
     while let Some(Ok(message)) = stream.next().await {
         let Message::Binary(data) = message else { continue };
         match data.split_first() {
@@ -233,7 +241,8 @@ mod tests {
 
     #[test]
     fn request_is_read_from_the_query() {
-        let request = Request::parse("command=sh&command=-c&command=echo%20hi&stdin=true&tty=1&container=main");
+        let request =
+            Request::parse("command=sh&command=-c&command=echo%20hi&stdin=true&tty=1&container=main");
         let request = request.unwrap_or_else(|failure| panic!("{}", failure.message));
         assert_eq!(request.command, ["sh", "-c", "echo hi"]);
         assert!(request.stdin && request.tty);
@@ -242,7 +251,10 @@ mod tests {
 
     #[test]
     fn window_size_must_fit() {
-        assert!(parse_size(br#"{"Width":80,"Height":24}"#).is_some_and(|size| size.columns == 80 && size.rows == 24));
+        assert!(
+            parse_size(br#"{"Width":80,"Height":24}"#)
+                .is_some_and(|size| size.columns == 80 && size.rows == 24)
+        );
         assert!(parse_size(br#"{"Width":-1,"Height":99999}"#).is_none());
     }
 }

@@ -49,7 +49,8 @@ pub async fn log(
             tracing::warn!(%error, "log not read to its end");
         }
     });
-    let lines = futures::stream::unfold(receiver, |mut receiver| async { Some((receiver.recv().await?, receiver)) });
+    let lines =
+        futures::stream::unfold(receiver, |mut receiver| async { Some((receiver.recv().await?, receiver)) });
     let body = Body::from_stream(lines.map(Ok::<Bytes, io::Error>));
     Ok(([(CONTENT_TYPE, "text/plain")], body).into_response())
 }
@@ -66,7 +67,8 @@ struct Filter {
 
 impl Filter {
     fn new(options: &Options, now: Timestamp) -> Self {
-        let seconds = options.since_seconds.and_then(|ago| now.checked_sub(jiff::SignedDuration::from_secs(ago)).ok());
+        let seconds =
+            options.since_seconds.and_then(|ago| now.checked_sub(jiff::SignedDuration::from_secs(ago)).ok());
         Self {
             since: options.since_time.or(seconds),
             timestamps: options.timestamps.unwrap_or(false),
@@ -266,7 +268,12 @@ mod tests {
         let mut follower = Follower::new(path.clone());
         assert_eq!(follower.line().await.unwrap().as_deref(), Some("a"));
         assert_eq!(follower.line().await.unwrap(), None, "half a line is not a line");
-        std::fs::OpenOptions::new().append(true).open(&path).map(|mut file| io::Write::write_all(&mut file, b" done\n")).unwrap().unwrap();
+        std::fs::OpenOptions::new()
+            .append(true)
+            .open(&path)
+            .map(|mut file| io::Write::write_all(&mut file, b" done\n"))
+            .unwrap()
+            .unwrap();
         assert_eq!(follower.line().await.unwrap().as_deref(), Some("half done"));
         std::fs::rename(&path, dir.path().join("old")).unwrap();
         std::fs::write(&path, "b\n").unwrap();

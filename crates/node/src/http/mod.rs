@@ -54,12 +54,18 @@ impl IntoResponse for Failure {
 }
 
 async fn not_here() -> Failure {
-    let message = "attach and port-forward are not supported by this node yet; use exec, or the router for HTTP";
+    let message =
+        "attach and port-forward are not supported by this node yet; use exec, or the router for HTTP";
     Failure { code: StatusCode::NOT_IMPLEMENTED, reason: "NotImplemented", message: message.to_owned() }
 }
 
 /// The sandbox of a Pod's container, or why there is none.
-async fn sandbox(node: &Node, namespace: &str, name: &str, container: Option<&str>) -> Result<Sandbox, Failure> {
+async fn sandbox(
+    node: &Node,
+    namespace: &str,
+    name: &str,
+    container: Option<&str>,
+) -> Result<Sandbox, Failure> {
     let api: Api<Pod> = Api::namespaced(node.shared.client.clone(), namespace);
     let pod = api.get(name).await.map_err(|error| match error {
         kube::Error::Api(status) if status.code == 404 => {
@@ -69,7 +75,9 @@ async fn sandbox(node: &Node, namespace: &str, name: &str, container: Option<&st
     })?;
     let known = spec::container(&pod).map(|container| container.name.as_str()).unwrap_or_default();
     if let Some(wanted) = container.filter(|wanted| !wanted.is_empty() && *wanted != known) {
-        return Err(Failure::bad_request(format!("container {wanted} is not valid for pod {name}; it has: {known}")));
+        return Err(Failure::bad_request(format!(
+            "container {wanted} is not valid for pod {name}; it has: {known}"
+        )));
     }
     let waiting = || {
         let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;

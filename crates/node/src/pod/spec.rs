@@ -55,8 +55,10 @@ pub fn container(pod: &Pod) -> Option<&Container> {
 
 pub fn translate(pod: &Pod, parts: Parts<'_>) -> Result<Spec, Refusal> {
     let spec = pod.spec.as_ref().ok_or_else(|| Refusal::new("InvalidPod", "spec: is required"))?;
-    let container =
-        spec.containers.first().ok_or_else(|| Refusal::new("InvalidPod", "spec.containers: at least one is required"))?;
+    let container = spec
+        .containers
+        .first()
+        .ok_or_else(|| Refusal::new("InvalidPod", "spec.containers: at least one is required"))?;
     let security = container.security_context.as_ref();
     Ok(Spec {
         id: sandbox_id(pod)?,
@@ -89,7 +91,11 @@ fn process(pod: &Pod, container: &Container, root: &RootFs) -> Result<Process, R
     let (uid, gid) = user(pod, container)?;
     Ok(Process {
         argv: argv.iter().map(|word| expand(word, &env)).collect(),
-        cwd: container.working_dir.clone().filter(|dir| !dir.is_empty()).map_or_else(|| root.cwd.clone(), PathBuf::from),
+        cwd: container
+            .working_dir
+            .clone()
+            .filter(|dir| !dir.is_empty())
+            .map_or_else(|| root.cwd.clone(), PathBuf::from),
         uid,
         gid,
         env,
@@ -103,13 +109,15 @@ fn user(pod: &Pod, container: &Container) -> Result<(u32, u32), Refusal> {
     let gid = own.and_then(|it| it.run_as_group).or(of_pod.and_then(|it| it.run_as_group));
     let non_root = own.and_then(|it| it.run_as_non_root).or(of_pod.and_then(|it| it.run_as_non_root));
     if non_root == Some(true) && uid.unwrap_or(0) == 0 {
-        let message = "spec.containers[0].securityContext.runAsNonRoot: the container would run as root; set runAsUser";
+        let message =
+            "spec.containers[0].securityContext.runAsNonRoot: the container would run as root; set runAsUser";
         return Err(Refusal::new("CreateContainerConfigError", message));
     }
     let id = |value: Option<i64>, field: &str| {
         let value = value.unwrap_or(0);
         u32::try_from(value).ok().filter(|id| *id < 65_536).ok_or_else(|| {
-            let message = format!("spec.containers[0].securityContext.{field}: {value} is not between 0 and 65535");
+            let message =
+                format!("spec.containers[0].securityContext.{field}: {value} is not between 0 and 65535");
             Refusal::new("CreateContainerConfigError", message)
         })
     };
@@ -153,7 +161,12 @@ fn limits(container: &Container, default_memory: u64) -> Result<Limits, Refusal>
     };
     let memory = read("memory")?.map(|millis| u64::try_from(millis / 1000).unwrap_or(u64::MAX));
     let cpu = read("cpu")?.map(|millis| u32::try_from(millis).unwrap_or(u32::MAX));
-    Ok(Limits { memory_bytes: Some(memory.unwrap_or(default_memory)), cpu_millis: cpu, pids: PIDS, log_bytes: LOG_BYTES })
+    Ok(Limits {
+        memory_bytes: Some(memory.unwrap_or(default_memory)),
+        cpu_millis: cpu,
+        pids: PIDS,
+        log_bytes: LOG_BYTES,
+    })
 }
 
 /// A Kubernetes quantity in thousandths.
@@ -210,8 +223,13 @@ mod tests {
             cwd: "/root".into(),
         };
         let volumes = BTreeMap::from([("data".to_owned(), PathBuf::from("/v"))]);
-        let parts =
-            Parts { root, address: Ipv4Addr::LOCALHOST, volumes: &volumes, restarts: 0, default_memory: 1 << 30 };
+        let parts = Parts {
+            root,
+            address: Ipv4Addr::LOCALHOST,
+            volumes: &volumes,
+            restarts: 0,
+            default_memory: 1 << 30,
+        };
         translate(&pod, parts)
     }
 
@@ -224,24 +242,31 @@ mod tests {
         .unwrap();
         assert_eq!(spec.process.argv, ["sh", "-c", "echo x"]);
         let env: BTreeMap<_, _> = spec.process.env.into_iter().collect();
-        assert_eq!((env["B"].as_str(), env["PATH"].as_str(), env["HOSTNAME"].as_str()), ("x$(C)", "/mine", "box"));
+        assert_eq!(
+            (env["B"].as_str(), env["PATH"].as_str(), env["HOSTNAME"].as_str()),
+            ("x$(C)", "/mine", "box")
+        );
     }
 
     #[test]
     fn limits_come_from_quantities_and_are_never_absent_for_memory() {
-        let limits = spec(json!({"resources": {"limits": {"memory": "64Mi", "cpu": "250m"}}})).unwrap().limits;
+        let limits =
+            spec(json!({"resources": {"limits": {"memory": "64Mi", "cpu": "250m"}}})).unwrap().limits;
         assert_eq!((limits.memory_bytes, limits.cpu_millis), (Some(64 << 20), Some(250)));
         assert_eq!(spec(json!({})).unwrap().limits.memory_bytes, Some(1 << 30));
         let refused = spec(json!({"resources": {"limits": {"cpu": "lots"}}})).unwrap_err();
         assert!(refused.message.starts_with("spec.containers[0].resources.limits.cpu: "));
-        for (text, expected) in [("1", 1000), ("0.5", 500), ("1k", 1_000_000), ("1e3", 1_000_000), ("2Ki", 2_048_000)] {
+        for (text, expected) in
+            [("1", 1000), ("0.5", 500), ("1k", 1_000_000), ("1e3", 1_000_000), ("2Ki", 2_048_000)]
+        {
             assert_eq!(millis(&Quantity(text.into())), Some(expected), "{text}");
         }
     }
 
     #[test]
     fn mounts_must_name_a_volume_and_an_absolute_path() {
-        let ok = spec(json!({"volumeMounts": [{"name": "data", "mountPath": "/data", "readOnly": true}]})).unwrap();
+        let ok = spec(json!({"volumeMounts": [{"name": "data", "mountPath": "/data", "readOnly": true}]}))
+            .unwrap();
         assert_eq!((ok.mounts[0].source.as_path(), ok.mounts[0].read_only), (Path::new("/v"), true));
         for (mount, path) in [
             (json!({"name": "none", "mountPath": "/x"}), "volumeMounts[0].name"),
@@ -255,7 +280,9 @@ mod tests {
     fn root_is_refused_when_the_pod_says_so() {
         let refused = spec(json!({"securityContext": {"runAsNonRoot": true}})).unwrap_err();
         assert!(refused.message.contains("runAsNonRoot"));
-        let user = spec(json!({"securityContext": {"runAsNonRoot": true, "runAsUser": 1000, "runAsGroup": 7}})).unwrap();
+        let user =
+            spec(json!({"securityContext": {"runAsNonRoot": true, "runAsUser": 1000, "runAsGroup": 7}}))
+                .unwrap();
         assert_eq!((user.process.uid, user.process.gid), (1000, 7));
         assert!(spec(json!({"securityContext": {"runAsUser": 70000}})).is_err());
     }

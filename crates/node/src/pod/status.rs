@@ -15,11 +15,22 @@ use super::spec::{Refusal, container};
 pub enum Container {
     /// Cannot be started (yet).
     Waiting(Refusal),
-    Running { since: SystemTime, address: Ipv4Addr },
+    Running {
+        since: SystemTime,
+        address: Ipv4Addr,
+    },
     /// Ended, and will not be started again.
-    Ended { since: SystemTime, ended: Ended, address: Ipv4Addr },
+    Ended {
+        since: SystemTime,
+        ended: Ended,
+        address: Ipv4Addr,
+    },
     /// Ended, and waits to be started again.
-    BackOff { since: SystemTime, ended: Ended, address: Ipv4Addr },
+    BackOff {
+        since: SystemTime,
+        ended: Ended,
+        address: Ipv4Addr,
+    },
     /// The Pod asks for what this node does not do.
     Refused(Refusal),
 }
@@ -61,7 +72,9 @@ pub fn status(pod: &Pod, state: &Container, restarts: u32, now: Timestamp) -> Va
         ],
     });
     match state {
-        Container::Running { address, .. } | Container::Ended { address, .. } | Container::BackOff { address, .. } => {
+        Container::Running { address, .. }
+        | Container::Ended { address, .. }
+        | Container::BackOff { address, .. } => {
             status["podIP"] = json!(address);
             status["podIPs"] = json!([{"ip": address}]);
         }
@@ -178,7 +191,10 @@ mod tests {
         ] {
             let status = of(Container::Ended { since: SINCE, ended: ended(exit), address: ADDRESS });
             let state = &status["containerStatuses"][0]["state"]["terminated"];
-            assert_eq!((&status["phase"], &state["reason"], &state["exitCode"]), (&json!(phase), &json!(reason), &json!(code)));
+            assert_eq!(
+                (&status["phase"], &state["reason"], &state["exitCode"]),
+                (&json!(phase), &json!(reason), &json!(code))
+            );
         }
     }
 

@@ -68,7 +68,9 @@ pub fn check(spec: &Value) -> Result<(), String> {
     if let Some(containers) = spec["containers"].as_array()
         && containers.len() > 1
     {
-        return Err("spec.containers[1]: this node runs one container per Pod; put the processes into one".to_owned());
+        return Err(
+            "spec.containers[1]: this node runs one container per Pod; put the processes into one".to_owned()
+        );
     }
     for (at, container) in list(spec, "containers") {
         let path = format!("spec.containers[{at}]");
@@ -104,7 +106,9 @@ fn check_security(security: &Value, path: &str) -> Result<(), String> {
 fn check_seccomp(security: &Value, path: &str) -> Result<(), String> {
     match security["seccompProfile"]["type"].as_str() {
         None | Some("RuntimeDefault") => Ok(()),
-        Some(other) => Err(format!("{path}.seccompProfile.type: {other:?} is not available; use \"RuntimeDefault\"")),
+        Some(other) => {
+            Err(format!("{path}.seccompProfile.type: {other:?} is not available; use \"RuntimeDefault\""))
+        }
     }
 }
 
@@ -116,7 +120,8 @@ fn list<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = (usize, &'a 
 fn only(object: &Value, path: &str, known: &[&str]) -> Result<(), String> {
     let empty = Map::new();
     let fields = object.as_object().unwrap_or(&empty);
-    let unknown = fields.iter().find(|(field, value)| !known.contains(&field.as_str()) && !asks_nothing(value));
+    let unknown =
+        fields.iter().find(|(field, value)| !known.contains(&field.as_str()) && !asks_nothing(value));
     match unknown {
         Some((field, _)) => Err(format!("{path}.{field}: not supported by this node; remove the field")),
         None => Ok(()),
@@ -144,13 +149,31 @@ mod tests {
             (json!({"hostNetwork": true}), "spec.hostNetwork"),
             (json!({"initContainers": [{"name": "x"}]}), "spec.initContainers"),
             (json!({"containers": [{"name": "a"}, {"name": "b"}]}), "spec.containers[1]"),
-            (json!({"containers": [{"livenessProbe": {"exec": {"command": ["x"]}}}]}), "spec.containers[0].livenessProbe"),
-            (json!({"containers": [{"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "x"}}}]}]}), "spec.containers[0].env[0].valueFrom"),
-            (json!({"containers": [{"securityContext": {"privileged": true}}]}), "spec.containers[0].securityContext.privileged"),
-            (json!({"containers": [{"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}]}), "capabilities.add"),
-            (json!({"securityContext": {"seccompProfile": {"type": "Unconfined"}}}), "spec.securityContext.seccompProfile.type"),
+            (
+                json!({"containers": [{"livenessProbe": {"exec": {"command": ["x"]}}}]}),
+                "spec.containers[0].livenessProbe",
+            ),
+            (
+                json!({"containers": [{"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "x"}}}]}]}),
+                "spec.containers[0].env[0].valueFrom",
+            ),
+            (
+                json!({"containers": [{"securityContext": {"privileged": true}}]}),
+                "spec.containers[0].securityContext.privileged",
+            ),
+            (
+                json!({"containers": [{"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}]}),
+                "capabilities.add",
+            ),
+            (
+                json!({"securityContext": {"seccompProfile": {"type": "Unconfined"}}}),
+                "spec.securityContext.seccompProfile.type",
+            ),
             (json!({"volumes": [{"name": "h", "hostPath": {"path": "/"}}]}), "spec.volumes[0].hostPath"),
-            (json!({"volumes": [{"name": "m", "emptyDir": {"medium": "Memory"}}]}), "spec.volumes[0].emptyDir.medium"),
+            (
+                json!({"volumes": [{"name": "m", "emptyDir": {"medium": "Memory"}}]}),
+                "spec.volumes[0].emptyDir.medium",
+            ),
         ];
         for (spec, path) in cases {
             let refused = check(&spec).expect_err("must be refused");

@@ -92,8 +92,13 @@ impl Worker {
                 }
                 Err(refusal) => {
                     if self.failures == 0 {
-                        tracing::warn!(reason = refusal.reason, message = refusal.message, "Pod cannot start");
-                        event::warn(&self.node.shared.client, &self.pod, refusal.reason, &refusal.message).await;
+                        tracing::warn!(
+                            reason = refusal.reason,
+                            message = refusal.message,
+                            "Pod cannot start"
+                        );
+                        event::warn(&self.node.shared.client, &self.pod, refusal.reason, &refusal.message)
+                            .await;
                         self.report(&Container::Waiting(refusal)).await;
                     }
                     let pause = self.back_off();
@@ -117,8 +122,13 @@ impl Worker {
             .addresses
             .take()
             .ok_or_else(|| Refusal::new("NoAddress", "all Pod addresses of this machine are taken"))?;
-        let parts =
-            Parts { root, address, volumes: &volumes, restarts: self.restarts, default_memory: shared.default_memory };
+        let parts = Parts {
+            root,
+            address,
+            volumes: &volumes,
+            restarts: self.restarts,
+            default_memory: shared.default_memory,
+        };
         let started = match spec::translate(&self.pod, parts) {
             Ok(spec) => shared.runtime.start(&spec).await.map_err(|error| start_refusal(&error)),
             Err(refusal) => Err(refusal),
@@ -143,7 +153,8 @@ impl Worker {
                 return;
             }
         };
-        let policy = self.pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref()).unwrap_or("Always");
+        let policy =
+            self.pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref()).unwrap_or("Always");
         if policy == "Never" || (policy == "OnFailure" && ended.exit == Exit::Code(0)) {
             self.report(&Container::Ended { since, ended, address }).await;
             self.until_leave(std::future::pending::<()>()).await;
@@ -181,10 +192,14 @@ impl Worker {
         if matches!(&*self.desired.borrow(), Desired::Gone) {
             return;
         }
-        let api: Api<Pod> = Api::namespaced(self.node.shared.client.clone(), &self.pod.namespace().unwrap_or_default());
+        let api: Api<Pod> =
+            Api::namespaced(self.node.shared.client.clone(), &self.pod.namespace().unwrap_or_default());
         let preconditions = Preconditions { uid: self.pod.metadata.uid.clone(), resource_version: None };
-        let params =
-            DeleteParams { grace_period_seconds: Some(0), preconditions: Some(preconditions), ..Default::default() };
+        let params = DeleteParams {
+            grace_period_seconds: Some(0),
+            preconditions: Some(preconditions),
+            ..Default::default()
+        };
         while let Err(error) = api.delete(&self.pod.name_any(), &params).await {
             // 404 and 409: gone, or another Pod of the same name by now.
             if matches!(&error, kube::Error::Api(status) if status.code == 404 || status.code == 409) {
@@ -204,14 +219,21 @@ impl Worker {
 
     /// Writes the status. It is what others act on, so it is tried until it is written or useless.
     async fn report(&mut self, state: &Container) {
-        let api: Api<Pod> = Api::namespaced(self.node.shared.client.clone(), &self.pod.namespace().unwrap_or_default());
+        let api: Api<Pod> =
+            Api::namespaced(self.node.shared.client.clone(), &self.pod.namespace().unwrap_or_default());
         let status = json!({"status": status(&self.pod, state, self.restarts, Timestamp::now())});
         for pause in [10, 100, 1000, 5000] {
-            match api.patch_status(&self.pod.name_any(), &PatchParams::default(), &Patch::Merge(&status)).await {
+            match api
+                .patch_status(&self.pod.name_any(), &PatchParams::default(), &Patch::Merge(&status))
+                .await
+            {
                 Ok(_) => return,
                 Err(kube::Error::Api(error)) if error.code == 404 => return,
                 Err(error) => {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "Pod status not written; trying again");
+                    tracing::warn!(
+                        error = &error as &dyn std::error::Error,
+                        "Pod status not written; trying again"
+                    );
                     tokio::time::sleep(Duration::from_millis(pause)).await;
                 }
             }
@@ -251,7 +273,8 @@ impl Worker {
         if matches!(&*self.desired.borrow(), Desired::Gone) {
             return Duration::ZERO; // forced: nobody waits for it
         }
-        let seconds = self.pod.metadata.deletion_grace_period_seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        let seconds =
+            self.pod.metadata.deletion_grace_period_seconds.and_then(|seconds| u64::try_from(seconds).ok());
         seconds.map_or(DEFAULT_GRACE, Duration::from_secs)
     }
 
@@ -277,7 +300,9 @@ fn check(pod: &Pod) -> Result<(), Refusal> {
     match pod.spec.as_ref().and_then(|spec| spec.runtime_class_name.as_deref()) {
         None | Some("" | "native") => Ok(()),
         Some(other) => {
-            let message = format!("spec.runtimeClassName: {other:?} is not available on this machine; it has \"native\"");
+            let message = format!(
+                "spec.runtimeClassName: {other:?} is not available on this machine; it has \"native\""
+            );
             Err(Refusal::new("RuntimeClassNotAvailable", message))
         }
     }
@@ -289,8 +314,10 @@ fn is_final(refusal: &Refusal) -> bool {
 }
 
 fn unknown_image(name: &str, known: &[String]) -> Refusal {
-    let message =
-        format!("spec.containers[0].image: no image {name:?} on this machine; use one of: {}", known.join(", "));
+    let message = format!(
+        "spec.containers[0].image: no image {name:?} on this machine; use one of: {}",
+        known.join(", ")
+    );
     Refusal::new("ErrImagePull", message)
 }
 

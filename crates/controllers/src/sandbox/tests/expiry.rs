@@ -24,7 +24,7 @@ fn look_again_exactly_when_the_time_is_up() {
     assert_eq!(until(160), (false, Some(Duration::from_secs(60))));
     assert_eq!(until(101), (false, Some(Duration::from_secs(1))), "not a second late");
     assert_eq!(until(100), (true, Some(Duration::ZERO)));
-    assert_eq!(until(99).0, true);
+    assert!(until(99).0);
 }
 
 /// SB-101, SB-106
