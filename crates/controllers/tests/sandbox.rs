@@ -1,5 +1,7 @@
 //! The Sandbox controller on both API servers: the same stories, word for word.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use asb_testing::{World, both_servers, kubelet};
 use asb_types::{Sandbox, condition};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};

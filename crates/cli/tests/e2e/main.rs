@@ -10,6 +10,8 @@
 //! | `cluster` | the same manifest and the same controllers on a real kube-apiserver |
 //! | `python` | the Python SDK against a real engine |
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod cluster;
 mod commands;
 mod crash;
