@@ -1,18 +1,32 @@
-//! The Python SDK against a real engine, which it starts itself.
+//! Python against a real engine: our SDK, which starts it itself, and the unchanged Kubernetes client.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
 
-use crate::engine::{ASB, asb_in, assert_nothing_left, text};
+use crate::engine::{ASB, Engine, asb_in, assert_nothing_left, stdout, text};
+
+fn python() -> OsString {
+    std::env::var_os("ASB_TEST_PYTHON").expect(
+        "this test needs a Python with the SDK, pytest and kubernetes in ASB_TEST_PYTHON; \
+         tools/test makes one and sets it",
+    )
+}
+
+#[test]
+fn unchanged_kubernetes_client_creates_watches_executes_and_reads_logs() {
+    let engine = Engine::start();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/kubernetes_client.py");
+    let told = Command::new(python()).arg(script).env("KUBECONFIG", engine.kubeconfig()).output();
+    assert_eq!(stdout(&told.expect("Python can be started")), "all good\n");
+    engine.stop();
+}
 
 #[test]
 fn python_sdk_creates_runs_and_deletes() {
-    let python = std::env::var_os("ASB_TEST_PYTHON").expect(
-        "this test needs a Python with the SDK and pytest in ASB_TEST_PYTHON; tools/test makes one and sets it",
-    );
     let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/python");
     let dir = tempfile::tempdir().unwrap();
-    let tests = Command::new(python)
+    let tests = Command::new(python())
         .args(["-m", "pytest", "-q", "-m", "engine", "-p", "no:cacheprovider"])
         .current_dir(sdk)
         .env("ASB_BIN", ASB)

@@ -167,6 +167,8 @@ impl Worker {
         let pause = if self.failures == 0 { Duration::ZERO } else { self.back_off() };
         self.failures += 1;
         if !pause.is_zero() {
+            let message = format!("the container ended ({:?}) and is started again in {pause:?}", ended.exit);
+            event::warn(&self.node.shared.client, &self.pod, "BackOff", &message).await;
             self.report(&Container::BackOff { since, ended, address }).await;
         }
         if let Wake::Done(()) = self.until_leave(tokio::time::sleep(pause)).await {

@@ -1,0 +1,74 @@
+"""The published Python client of Kubernetes against the engine in KUBECONFIG."""
+
+from kubernetes import client, config, watch
+from kubernetes.client.rest import ApiException
+from kubernetes.stream import stream
+
+GROUP, VERSION, PLURAL = "agents.x-k8s.io", "v1beta1", "sandboxes"
+
+config.load_kube_config()
+objects, core = client.CustomObjectsApi(), client.CoreV1Api()
+
+command = ["sh", "-c", "echo started; sleep 3600"]
+manifest = {
+    "apiVersion": f"{GROUP}/{VERSION}",
+    "kind": "Sandbox",
+    "metadata": {"name": "from-python"},
+    "spec": {
+        "podTemplate": {
+            "spec": {
+                "terminationGracePeriodSeconds": 1,
+                "containers": [{"name": "main", "image": "host", "command": command}],
+            }
+        }
+    },
+}
+objects.create_namespaced_custom_object(GROUP, VERSION, "default", PLURAL, manifest)
+
+
+def ready(sandbox: dict) -> bool:
+    conditions = sandbox.get("status", {}).get("conditions", [])
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+watcher = watch.Watch()
+events = watcher.stream(
+    objects.list_namespaced_custom_object, GROUP, VERSION, "default", PLURAL, timeout_seconds=30
+)
+assert any(ready(event["object"]) for event in events), "never became ready"
+watcher.stop()
+
+pod = core.read_namespaced_pod("from-python", "default")
+assert pod.status.phase == "Running" and pod.status.pod_ip, pod.status
+assert core.read_namespaced_pod_log("from-python", "default") == "started\n"
+
+said = stream(
+    core.connect_get_namespaced_pod_exec,
+    "from-python",
+    "default",
+    command=["sh", "-c", "echo out; echo err >&2"],
+    stdout=True,
+    stderr=True,
+    stdin=False,
+    tty=False,
+)
+assert sorted(said.split()) == ["err", "out"], said
+
+labelled = core.list_namespaced_pod("default", label_selector="agents.x-k8s.io/sandbox-name-hash")
+assert [item.metadata.name for item in labelled.items] == ["from-python"]
+
+manifest["spec"]["operatingMode"] = "Sideways"
+manifest["metadata"]["name"] = "wrong"
+try:
+    objects.create_namespaced_custom_object(GROUP, VERSION, "default", PLURAL, manifest)
+    raise SystemExit("a wrong manifest was accepted")
+except ApiException as refused:
+    assert refused.status == 422 and "spec.operatingMode" in refused.body, refused.body
+
+objects.delete_namespaced_custom_object(GROUP, VERSION, "default", PLURAL, "from-python")
+for event in watch.Watch().stream(core.list_namespaced_pod, "default", timeout_seconds=30):
+    if event["type"] == "DELETED":
+        break
+else:
+    raise SystemExit("the Pod was not collected")
+print("all good")
