@@ -111,20 +111,21 @@ impl ApiServer {
         pki::private_dir(&data_dir)?;
         let path = data_dir.join("store.redb");
         let (hints, received) = tokio::sync::mpsc::unbounded_channel();
+        let registry = Arc::new(Registry::new());
         let open = {
-            let path = path.clone();
-            move || Store::open(&path, registry::builtin::selectable_fields, gc::tap(hints))
+            let (path, registry, collect) = (path.clone(), registry.clone(), gc::tap(hints));
+            let tap: store::Tap = Box::new(move |change| {
+                registry.follow(change);
+                collect(change);
+            });
+            move || Store::open(&path, registry::builtin::selectable_fields, tap)
         };
         let store = tokio::task::spawn_blocking(open)
             .await
             .map_err(|error| Error::Setup { what: "the store".into(), message: error.to_string() })?
             .map_err(|source| Error::Store { path, source })?;
-        let api = Arc::new(Api {
-            store,
-            registry: Registry::new(),
-            kubelet: RwLock::new(None),
-            stopping: CancellationToken::new(),
-        });
+        let api =
+            Arc::new(Api { store, registry, kubelet: RwLock::new(None), stopping: CancellationToken::new() });
         let server = Self { api, data_dir: Arc::new(data_dir) };
         server.set_up(crds).await?;
         tokio::spawn(gc::run(server.api.clone(), received));

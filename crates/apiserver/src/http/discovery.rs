@@ -20,7 +20,7 @@ pub(super) fn version() -> Value {
     json!({
         "major": "1", "minor": "33", "gitVersion": concat!("v1.33.0+asb-", env!("CARGO_PKG_VERSION")),
         "gitCommit": "", "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z",
-        "goVersion": "", "compiler": "rustc", "platform": concat!("linux/", "amd64"),
+        "goVersion": "", "compiler": "rustc", "platform": format!("linux/{}", if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" }),
     })
 }
 
