@@ -14,15 +14,12 @@ use futures::StreamExt as _;
 use serde_json::Value;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
-use crate::ops::{ATTEMPTS, Api, DeleteOptions, Propagation};
-use crate::registry::Target;
+use crate::ops::{ATTEMPTS, Api, DeleteOptions, FOREGROUND, ORPHAN, Propagation};
 use crate::registry::crd::CLEANUP_FINALIZER;
+use crate::registry::{DEFINITIONS, Target};
 use crate::store::{Change, Entry, Key, WriteError};
 
-const FOREGROUND: &str = "foregroundDeletion";
-const ORPHAN: &str = "orphan";
 const NAMESPACES: &str = "namespaces";
-const CRDS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 /// Deletions in flight at a time.
 const CONCURRENCY: usize = 64;
 /// Events are kept this long after they were last seen, and this many at most.
@@ -40,8 +37,8 @@ pub(crate) enum Hint {
 }
 
 /// Tells the collector about changes that may concern it.
-pub(crate) fn tap(hints: UnboundedSender<Hint>) -> crate::store::Tap {
-    Box::new(move |change: &Arc<Change>| {
+pub(crate) fn tap(hints: UnboundedSender<Hint>) -> impl Fn(&Arc<Change>) {
+    move |change: &Arc<Change>| {
         let meta = &change.entry.meta;
         if change.deleted {
             let _ = hints.send(Hint::Gone(change.entry.clone(), change.key.collection.clone()));
@@ -57,7 +54,7 @@ pub(crate) fn tap(hints: UnboundedSender<Hint>) -> crate::store::Tap {
                 let _ = hints.send(Hint::Owned(change.key.clone()));
             }
         }
-    })
+    }
 }
 
 /// Works until the server stops. Starts by looking at everything: hints of an earlier run are lost.
@@ -143,8 +140,10 @@ async fn gone(api: &Api, entry: &Entry, collection: &Arc<str>) {
             deleting(api, &key).await;
         }
     }
-    let waiting =
-        [(NAMESPACES, &*entry.meta.namespace, !entry.meta.namespace.is_empty()), (CRDS, &**collection, true)];
+    let waiting = [
+        (NAMESPACES, &*entry.meta.namespace, !entry.meta.namespace.is_empty()),
+        (DEFINITIONS, &**collection, true),
+    ];
     for (holder, name, relevant) in waiting {
         let key = Key::new(&holder.into(), "", name);
         if relevant && api.store.get(&key).is_some_and(|holder| holder.meta.deleting) {
@@ -201,7 +200,7 @@ async fn deleting(api: &Api, key: &Key) {
     }
     match &*key.collection {
         NAMESPACES => return empty_namespace(api, &target, &entry).await,
-        CRDS => return empty_definition(api, &target, &entry).await,
+        DEFINITIONS => return empty_definition(api, &target, &entry).await,
         _ => {}
     }
     let has = |name: &str| entry.meta.finalizers.iter().any(|finalizer| **finalizer == *name);

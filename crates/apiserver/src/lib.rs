@@ -113,9 +113,14 @@ impl ApiServer {
         pki::private_dir(&data_dir)?;
         let path = data_dir.join("store.redb");
         let (hints, received) = tokio::sync::mpsc::unbounded_channel();
+        let registry = Arc::new(Registry::new());
         let open = {
-            let path = path.clone();
-            move || Store::open(&path, registry::builtin::selectable_fields, gc::tap(hints))
+            let (path, registry, collect) = (path.clone(), registry.clone(), gc::tap(hints));
+            let tap: store::Tap = Box::new(move |change| {
+                registry.follow(change);
+                collect(change);
+            });
+            move || Store::open(&path, registry::builtin::selectable_fields, tap)
         };
         let store = tokio::task::spawn_blocking(open)
             .await
@@ -123,7 +128,7 @@ impl ApiServer {
             .map_err(|source| Error::Store { path, source })?;
         let api = Arc::new(Api {
             store,
-            registry: Registry::new(),
+            registry,
             node_name,
             kubelet: RwLock::new(None),
             stopping: CancellationToken::new(),

@@ -147,8 +147,12 @@ async fn a_namespace_takes_its_content_with_it() {
 #[tokio::test]
 async fn a_definition_takes_its_objects_with_it_and_can_come_back() {
     let world = World::new().await;
-    world.create(GADGETS, gadget("a")).await;
+    let mut held = gadget("a");
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    world.create(GADGETS, held).await;
     world.delete(&format!("{CRDS}/gadgets.example.com"), json!(null)).await;
+    assert_eq!(world.call("POST", GADGETS, gadget("late")).await.code, 405, "nothing new while it goes");
+    world.patch(&format!("{GADGETS}/a"), MERGE, json!({ "metadata": { "finalizers": null } })).await;
     world.eventually(&format!("{CRDS}/gadgets.example.com"), 404).await;
     assert_eq!(world.get(GADGETS).await.code, 404, "the kind is not served any more");
     let again = world.create(CRDS, gadgets()).await;

@@ -18,9 +18,9 @@ const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGrou
 /// The API level that is spoken, not the version of this program.
 pub(super) fn version() -> Value {
     json!({
-        "major": "1", "minor": "33", "gitVersion": concat!("v1.33.0+asb-", env!("CARGO_PKG_VERSION")),
+        "major": "1", "minor": "36", "gitVersion": concat!("v1.36.0+asb-", env!("CARGO_PKG_VERSION")),
         "gitCommit": "", "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z",
-        "goVersion": "", "compiler": "rustc", "platform": concat!("linux/", "amd64"),
+        "goVersion": "", "compiler": "rustc", "platform": format!("linux/{}", if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" }),
     })
 }
 

@@ -70,8 +70,7 @@ async fn dispatch(api: Arc<Api>, request: Request) -> Result<Response, ApiError>
     };
     match (resource.name, resource.subresource) {
         (None, _) => context.collection(request).await,
-        (Some(name), _) if context.target.resource.namespaced && context.namespace.is_empty() => {
-            let _ = name;
+        (Some(_), _) if context.target.resource.namespaced && context.namespace.is_empty() => {
             Err(ApiError::no_resource())
         }
         (Some(name), None) => context.object(&name, Part::Main, request).await,

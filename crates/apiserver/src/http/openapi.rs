@@ -42,7 +42,7 @@ pub(super) fn document(api: &Api, group: &str, version: &str) -> Result<Response
         describe_paths(target, &mut paths);
     }
     let body = json!({
-        "openapi": "3.0.0", "info": { "title": "Kubernetes", "version": "v1.33.0" },
+        "openapi": "3.0.0", "info": { "title": "Kubernetes", "version": "v1.36.0" },
         "paths": paths, "components": { "schemas": schemas },
     });
     Ok(json_response(StatusCode::OK, &body))

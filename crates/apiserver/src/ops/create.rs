@@ -35,7 +35,7 @@ impl Api {
             return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
         }
         let given = object["metadata"]["name"].as_str().unwrap_or(&prefix).to_owned();
-        self.check_namespace(target, namespace, &given)?;
+        self.check_home(target, namespace, &given)?;
         let meta = &mut object["metadata"];
         meta["uid"] = uuid::Uuid::new_v4().to_string().into();
         meta["creationTimestamp"] = now().into();

@@ -11,12 +11,12 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::registry::builtin::{deferred, selectable_fields};
-use crate::registry::{Registry, Target};
+use crate::registry::{DEFINITIONS, Registry, Target};
 use crate::status::ApiError;
 use crate::store::{Draft, Entry, Expect, Key, Op, Store, Write, WriteError};
 
 pub(crate) use admit::FieldValidation;
-pub(crate) use delete::{DeleteOptions, Deleted, Propagation};
+pub(crate) use delete::{DeleteOptions, Deleted, FOREGROUND, ORPHAN, Propagation};
 pub(crate) use update::Part;
 
 /// Attempts at a write that loses against others before it is given up as a conflict.
@@ -25,7 +25,7 @@ pub(crate) const ATTEMPTS: usize = 64;
 /// Everything a request needs.
 pub(crate) struct Api {
     pub store: Store,
-    pub registry: Registry,
+    pub registry: Arc<Registry>,
     /// Where new Pods are bound to.
     pub node_name: Option<String>,
     pub kubelet: RwLock<Option<axum::Router>>,
@@ -97,11 +97,7 @@ impl Api {
             return Ok(Arc::new(draft.preview(revision)));
         }
         let deferred = deferred(&key.collection);
-        let entry = self.store.write(Write { key, expect, op: Op::Put(draft), deferred }).await?;
-        if is_crd(target) {
-            self.registry.install(&object);
-        }
-        Ok(entry)
+        self.store.write(Write { key, expect, op: Op::Put(draft), deferred }).await
     }
 
     /// Removes an object; `last` is its final state if that differs from what is stored.
@@ -116,18 +112,18 @@ impl Api {
             target.to_stored(&mut object);
             Draft::of(&object, selectable_fields(&key.collection))
         });
-        let name = key.name().to_owned();
         let deferred = deferred(&key.collection);
         let expect = Expect::Revision(revision);
-        let entry = self.store.write(Write { key, expect, op: Op::Delete(last), deferred }).await?;
-        if is_crd(target) {
-            self.registry.remove(&name);
-        }
-        Ok(entry)
+        self.store.write(Write { key, expect, op: Op::Delete(last), deferred }).await
     }
 
-    /// A namespace must exist and not be going away before something can be put into it.
-    fn check_namespace(&self, target: &Target, namespace: &str, name: &str) -> Result<(), ApiError> {
+    /// A namespace must exist and not be going away before something can be put into it; the same for a definition.
+    fn check_home(&self, target: &Target, namespace: &str, name: &str) -> Result<(), ApiError> {
+        let definition = Key::new(&DEFINITIONS.into(), "", &target.resource.collection);
+        if target.resource.custom && self.store.get(&definition).is_some_and(|entry| entry.meta.deleting) {
+            let message = "create not allowed while custom resource definition is terminating";
+            return Err(ApiError::new(405, "MethodNotAllowed", message));
+        }
         if !target.resource.namespaced {
             return Ok(());
         }

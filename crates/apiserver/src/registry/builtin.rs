@@ -2,14 +2,11 @@
 
 use std::sync::Arc;
 
+use asb_types::schemas;
 use serde_json::{Value, json};
 
 use super::resource::{Form, Resource, Version};
 use crate::status::qualified;
-
-// In one place until `asb-types` exports its schemas.
-const POD_SPEC: &str = include_str!("../../../types/schemas/pod-spec.json");
-const CLAIM_SPEC: &str = include_str!("../../../types/schemas/volume-claim-spec.json");
 
 /// Collections whose writes are acknowledged before they are on disk: losing the last second of them is harmless.
 const DEFERRED: [&str; 2] = ["leases.coordination.k8s.io", "events"];
@@ -151,8 +148,8 @@ fn schema(row: &Row) -> Option<Arc<str>> {
     let bytes_map =
         json!({ "type": "object", "additionalProperties": { "type": "string", "format": "byte" } });
     let properties = match (row.group, row.plural) {
-        (CORE, "pods") => json!({ "spec": parse(POD_SPEC), "status": free }),
-        (CORE, "persistentvolumeclaims") => json!({ "spec": parse(CLAIM_SPEC), "status": free }),
+        (CORE, "pods") => json!({ "spec": parse(schemas::POD_SPEC), "status": free }),
+        (CORE, "persistentvolumeclaims") => json!({ "spec": parse(schemas::VOLUME_CLAIM_SPEC), "status": free }),
         (CORE, "configmaps") => {
             json!({ "data": text_map, "binaryData": bytes_map, "immutable": { "type": "boolean" } })
         }

@@ -13,7 +13,11 @@ use std::sync::{Arc, RwLock};
 use serde_json::Value;
 
 use crate::status::qualified;
+use crate::store::Change;
 pub(crate) use resource::{Form, Resource, Target, group_version};
+
+/// Where CustomResourceDefinitions are kept.
+pub(crate) const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
 pub(crate) struct Registry {
     resources: RwLock<BTreeMap<String, Arc<Resource>>>,
@@ -38,13 +42,26 @@ impl Registry {
         Some(Target { version: resource.storage, resource })
     }
 
+    /// Follows the store: a definition is served, changed or dropped in the moment its write becomes visible.
+    ///
+    /// Doing it later would let the end of an old definition undo the start of a new one of the same name.
+    pub fn follow(&self, change: &Change) {
+        if *change.key.collection != *DEFINITIONS {
+            return;
+        }
+        match change.deleted {
+            true => self.remove(change.key.name()),
+            false => self.install(&change.entry.parse()),
+        }
+    }
+
     /// Serves what a CRD describes, replacing what it described before.
     pub fn install(&self, crd: &Value) {
         let resource = Arc::new(crd::resource(crd));
         self.lock_mut().insert(resource.qualified(), resource);
     }
 
-    pub fn remove(&self, qualified: &str) {
+    fn remove(&self, qualified: &str) {
         let mut resources = self.lock_mut();
         if resources.get(qualified).is_some_and(|resource| resource.custom) {
             resources.remove(qualified);
