@@ -149,7 +149,9 @@ fn schema(row: &Row) -> Option<Arc<str>> {
         json!({ "type": "object", "additionalProperties": { "type": "string", "format": "byte" } });
     let properties = match (row.group, row.plural) {
         (CORE, "pods") => json!({ "spec": parse(schemas::POD_SPEC), "status": free }),
-        (CORE, "persistentvolumeclaims") => json!({ "spec": parse(schemas::VOLUME_CLAIM_SPEC), "status": free }),
+        (CORE, "persistentvolumeclaims") => {
+            json!({ "spec": parse(schemas::VOLUME_CLAIM_SPEC), "status": free })
+        }
         (CORE, "configmaps") => {
             json!({ "data": text_map, "binaryData": bytes_map, "immutable": { "type": "boolean" } })
         }
