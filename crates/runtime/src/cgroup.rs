@@ -131,8 +131,9 @@ impl Cgroups {
             return Ok(());
         }
         match std::fs::create_dir_all(&parent) {
-            // `create_dir_all` itself gives up when a parent vanishes under its hands.
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            // `create_dir_all` gives up when a directory vanishes under its hands: before it could make the next one
+            // inside (not found), or after it was told that it exists and before it looked (already exists).
+            Err(error) if !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists) => {
                 Err(Failure { step: "make cgroup", path: parent, source: error })
             }
             _ => Ok(()),
