@@ -17,6 +17,7 @@
 
 mod address;
 mod event;
+mod failure;
 mod http;
 mod machine;
 mod node;

@@ -17,6 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 
 use super::{Failure, sandbox};
+use crate::failure::with_causes;
 use crate::node::Node;
 
 const PROTOCOLS: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
@@ -84,7 +85,7 @@ async fn serve(socket: WebSocket, sandbox: Sandbox, request: Request) {
     };
     let status = match sandbox.exec(&exec).await {
         Ok(session) => run(session, &mut sink, stream).await,
-        Err(error) => failure(&chain(&error)),
+        Err(error) => failure(&with_causes(&error)),
     };
     let last = frame(STATUS, status.to_string().as_bytes());
     // The client may be gone; then there is nobody to tell.
@@ -143,7 +144,7 @@ async fn run(
 }
 
 async fn wait(control: &mut SessionControl) -> Result<Exit, String> {
-    control.wait().await.map_err(|error| chain(&error))
+    control.wait().await.map_err(|error| with_causes(&error))
 }
 
 /// Sends what the ended program left in its pipes; `true` when that is all there will be.
@@ -222,17 +223,6 @@ fn non_zero(code: i32) -> Value {
 
 fn failure(message: &str) -> Value {
     json!({"metadata": {}, "status": "Failure", "reason": "InternalError", "message": message, "code": 500})
-}
-
-/// An error with its causes, for people.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ use super::spec::{self, LABEL_RESTARTS, Parts, Refusal};
 use super::status::{Container, status};
 use super::support;
 use crate::event;
+use crate::failure::with_causes;
 use crate::node::{Node, uid};
 
 const SIGTERM: i32 = 15;
@@ -324,14 +325,7 @@ fn unknown_image(name: &str, known: &[String]) -> Refusal {
 }
 
 fn start_refusal(error: &asb_runtime::Error) -> Refusal {
-    let mut message = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        message.push_str(": ");
-        message.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    Refusal::new("CreateContainerError", message)
+    Refusal::new("CreateContainerError", with_causes(error))
 }
 
 fn restarts(sandbox: &Sandbox) -> u32 {

@@ -24,13 +24,6 @@ use crate::request::Address;
 
 pub use watch::{Watching, watch};
 
-/// The group of the kinds, whatever version an object was written with.
-const GROUP: &str = "agents.x-k8s.io";
-/// On every Pod of a Sandbox.
-const NAME_HASH_LABEL: &str = "agents.x-k8s.io/sandbox-name-hash";
-/// On members of a pool that nobody has claimed yet.
-const WARM_POOL_LABEL: &str = "agents.x-k8s.io/warm-pool-sandbox";
-
 /// The namespace and name of an object.
 type Key = (String, String);
 

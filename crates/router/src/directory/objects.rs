@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use kube::core::{NamespaceResourceScope, ObjectMeta};
 use serde::Deserialize;
 
-use super::{GROUP, Key, WARM_POOL_LABEL};
+use super::Key;
 
 #[derive(Debug, Clone, Deserialize)]
 pub struct Pod {
@@ -64,7 +64,7 @@ pub fn key(metadata: &ObjectMeta) -> Key {
 
 /// Waits in a pool for somebody to claim it.
 pub fn is_pool_member(metadata: &ObjectMeta) -> bool {
-    metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(WARM_POOL_LABEL))
+    metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(asb_types::key::WARM_POOL_SANDBOX))
 }
 
 impl kube::Resource for Pod {
@@ -99,7 +99,7 @@ impl kube::Resource for Sandbox {
         "Sandbox".into()
     }
     fn group((): &()) -> Cow<'_, str> {
-        GROUP.into()
+        asb_types::GROUP.into()
     }
     fn version((): &()) -> Cow<'_, str> {
         "v1beta1".into()
@@ -121,7 +121,7 @@ pub fn test_pod(name: &str, sandbox_uid: &str, patch: serde_json::Value) -> Pod 
     let mut pod = serde_json::json!({
         "metadata": {
             "namespace": "ns", "name": name, "uid": format!("pod-of-{sandbox_uid}"),
-            "labels": {super::NAME_HASH_LABEL: "1a2b"},
+            "labels": {asb_types::key::SANDBOX_NAME_HASH: "1a2b"},
             "ownerReferences": [{
                 "apiVersion": "agents.x-k8s.io/v1beta1", "kind": "Sandbox",
                 "name": name, "uid": sandbox_uid, "controller": true,

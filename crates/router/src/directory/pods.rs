@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use kube::core::ObjectMeta;
 
+use super::Key;
 use super::objects::{Pod, is_pool_member, key, ready};
 use super::watch::Table;
-use super::{GROUP, Key};
 use crate::dial::Target;
 
 /// Ready Pods. The Sandbox's UID is the identity; its name is only a way to find the UID.
@@ -107,7 +107,7 @@ fn reachable(pod: &Pod) -> Option<(String, Target)> {
 fn owner(metadata: &ObjectMeta) -> Option<(String, String)> {
     let owner = metadata.owner_references.as_ref()?.iter().find(|owner| owner.controller == Some(true))?;
     let group = owner.api_version.split('/').next().unwrap_or_default();
-    (owner.kind == "Sandbox" && group == GROUP).then(|| (owner.name.clone(), owner.uid.clone()))
+    (owner.kind == "Sandbox" && group == asb_types::GROUP).then(|| (owner.name.clone(), owner.uid.clone()))
 }
 
 #[cfg(test)]
@@ -115,8 +115,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::super::objects::test_pod;
-    use super::super::{NAME_HASH_LABEL, WARM_POOL_LABEL};
     use super::*;
+    use asb_types::key;
 
     fn table(pods: impl IntoIterator<Item = Pod>) -> Pods {
         let mut table = Pods::default();
@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn an_unclaimed_pool_member_is_reachable_by_uid_only() {
         let member = |label: Value| test_pod("web", "u1", json!({"metadata": {"labels": label}}));
-        let pooled = json!({NAME_HASH_LABEL: "1", WARM_POOL_LABEL: "pool"});
+        let pooled = json!({key::SANDBOX_NAME_HASH: "1", key::WARM_POOL_SANDBOX: "pool"});
         let mut table = table([member(pooled.clone())]);
         assert_eq!(address(&table, "web", None), None);
         assert!(address(&table, "web", Some("u1")).is_some());

@@ -54,8 +54,8 @@ impl Table for Sandboxes {
 mod tests {
     use serde_json::json;
 
-    use super::super::WARM_POOL_LABEL;
     use super::*;
+    use asb_types::key;
 
     fn sandbox(metadata: serde_json::Value, status: &str) -> Sandbox {
         let mut metadata = metadata;
@@ -80,7 +80,7 @@ mod tests {
         table.apply(sandbox(json!({}), "True"));
         table.remove(sandbox(json!({}), "True"));
         assert_eq!(table.find("ns", "web"), None);
-        table.apply(sandbox(json!({"labels": {WARM_POOL_LABEL: "pool"}}), "True"));
+        table.apply(sandbox(json!({"labels": {key::WARM_POOL_SANDBOX: "pool"}}), "True"));
         assert_eq!(table.find("ns", "web"), None);
     }
 }

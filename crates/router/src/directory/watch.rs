@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch as channel;
 use tokio::task::JoinSet;
 
-use super::{Directory, NAME_HASH_LABEL};
+use super::Directory;
 
 /// Objects of one kind, as far as the router cares.
 pub trait Table: Default + Send + Sync + 'static {
@@ -38,7 +38,7 @@ pub async fn watch(client: Client, timeout: Duration) -> io::Result<(Arc<Directo
     tasks.spawn({
         let (directory, client) = (directory.clone(), client.clone());
         async move {
-            let config = watcher::Config::default().labels(NAME_HASH_LABEL);
+            let config = watcher::Config::default().labels(asb_types::key::SANDBOX_NAME_HASH);
             follow(Api::all(client), config, &directory.pods, pods_synced).await;
         }
     });
