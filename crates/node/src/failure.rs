@@ -4,6 +4,6 @@ use std::error::Error;
 
 /// An error and what caused it, in one line.
 pub fn with_causes(error: &dyn Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    let causes = std::iter::successors(error.source(), |cause: &&dyn Error| Error::source(*cause));
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
