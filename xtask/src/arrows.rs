@@ -17,7 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("asb-node", &["asb-runtime"]),
     ("asb-router", &["asb-types"]),
     ("asb", &["asb-apiserver", "asb-controllers", "asb-node", "asb-router", "asb-types"]),
-    ("asb-testing", &["asb-apiserver", "asb-controllers", "asb-types"]),
+    ("asb-testing", &["asb-apiserver", "asb-controllers", "asb-runtime", "asb-types"]),
     ("asb-bench", &["asb-apiserver", "asb-runtime", "asb-types"]),
     ("xtask", &["asb-types"]),
 ];

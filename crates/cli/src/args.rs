@@ -44,7 +44,7 @@ pub enum Command {
     Logs(Logs),
     /// Remove sandboxes, with their storage
     Rm(Rm),
-    /// Print the path of the kubeconfig for this machine's API
+    /// Print the path of the kubeconfig for this machine's API; into a file, write the kubeconfig itself
     Kubeconfig(Kubeconfig),
     /// Run the controllers against a Kubernetes cluster
     Controller(Controller),
@@ -165,11 +165,9 @@ pub struct Rm {
 }
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  export KUBECONFIG=$(asb kubeconfig)\n  asb kubeconfig --raw > ~/.kube/asb"
-)]
+#[command(after_help = "Examples:\n  export KUBECONFIG=$(asb kubeconfig)\n  asb kubeconfig > ~/.kube/asb")]
 pub struct Kubeconfig {
-    /// Print the file itself; it holds a token
+    /// Print the kubeconfig itself, wherever the output goes; it holds a token
     #[arg(long)]
     pub raw: bool,
 }

@@ -13,9 +13,11 @@
 
 pub mod kubelet;
 mod kubernetes;
+mod leak;
 mod world;
 
 pub use kubernetes::Kubernetes;
+pub use leak::assert_nothing_left;
 pub use world::World;
 
 /// Makes two tests of every story: `embedded::<story>` and `kubernetes::<story>`.

@@ -86,6 +86,11 @@ fn kubeconfig_is_private_and_works_for_kubectl() {
     let engine = Engine::start();
     let path = stdout(&engine.asb(&["kubeconfig"]));
     assert_eq!(path.trim(), engine.kubeconfig().to_str().unwrap());
+    let copy = engine.data_dir.path().join("copy");
+    let status = engine.command(&["kubeconfig"]).stdout(std::fs::File::create(&copy).unwrap()).status();
+    assert!(status.unwrap().success());
+    let (copy, original) = (std::fs::read(copy).unwrap(), std::fs::read(engine.kubeconfig()).unwrap());
+    assert_eq!(copy, original, "into a file goes the kubeconfig itself");
     for secret in ["kubeconfig", "router.token", "engine.json", "store.redb"] {
         let mode = engine.data_dir.path().join(secret).metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o077, 0, "{secret} must be for its owner only, is {mode:o}");

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+pub use asb_testing::assert_nothing_left;
 use serde_json::Value;
 
 pub const ASB: &str = env!("CARGO_BIN_EXE_asb");
@@ -91,24 +92,6 @@ impl Drop for Engine {
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
-    }
-}
-
-/// Processes, mounts, cgroups and directories of sandboxes and volumes below a data directory.
-pub fn assert_nothing_left(data_dir: &Path) {
-    let until = Instant::now() + PATIENCE;
-    loop {
-        let mut left = asb_runtime::leak::check(&data_dir.join("sandboxes"));
-        for name in ["volumes", "pods"] {
-            let entries = std::fs::read_dir(data_dir.join(name)).into_iter().flatten().flatten();
-            left.extend(entries.map(|entry| entry.path().display().to_string()));
-        }
-        if left.is_empty() {
-            return;
-        }
-        // Volumes go when the engine has seen that their claims went.
-        assert!(Instant::now() < until, "left behind: {left:#?}");
-        std::thread::sleep(Duration::from_millis(50));
     }
 }
 
