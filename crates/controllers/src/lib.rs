@@ -5,12 +5,16 @@
 //! ```
 //!
 //! A controller sees only a `kube::Client`: it cannot tell which API server answers. One folder per
-//! kind; `sandbox` is the model.
+//! kind; `sandbox` is the model. What all of them share is beside it: `cache` (what was seen and
+//! written), `queue` (what to look at), `run` (the loops), `write` (the effects), `object` (lean views
+//! of the core kinds).
 
 pub mod cache;
 pub mod object;
 pub mod queue;
+mod run;
 pub mod sandbox;
+mod write;
 
 /// What all controllers are started with.
 #[derive(Debug, Clone)]

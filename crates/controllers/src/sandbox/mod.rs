@@ -19,16 +19,11 @@ mod service;
 mod tests;
 mod volume;
 
-use std::fmt::Debug;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use asb_types::{GROUP, Sandbox, key};
-use futures::{FutureExt, StreamExt};
 use jiff::Timestamp;
-use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Client, Resource};
-use serde::de::DeserializeOwned;
+use kube::{Client, Resource};
 use tokio::task::JoinSet;
 use tracing::Instrument;
 
@@ -36,10 +31,12 @@ use crate::Config;
 use crate::cache::Cache;
 use crate::object::{Key, Pod, Service, VolumeClaim, controller_of, is_kind};
 use crate::queue::{Outcome, Queue};
+use crate::run;
+use crate::write::Kind;
 use plan::{ProblemKind, Seen};
 
 /// What the controller knows and where it writes.
-pub struct World {
+pub(crate) struct World {
     client: Client,
     config: Config,
     sandboxes: Cache<Sandbox>,
@@ -62,10 +59,10 @@ pub async fn run(client: Client, config: Config, ready: impl FnOnce()) {
     });
     // Dropped with this future, and with it every task.
     let mut tasks = JoinSet::new();
-    tasks.spawn(watch(world.clone(), |world| &world.sandboxes, |sandbox| Some(Key::of(sandbox))));
-    tasks.spawn(watch(world.clone(), |world| &world.pods, sandbox_of));
-    tasks.spawn(watch(world.clone(), |world| &world.services, sandbox_of));
-    tasks.spawn(watch(world.clone(), |world| &world.volume_claims, sandbox_of));
+    tasks.spawn(world.clone().watch(|world| &world.sandboxes, |sandbox| Some(Key::of(sandbox))));
+    tasks.spawn(world.clone().watch(|world| &world.pods, sandbox_of));
+    tasks.spawn(world.clone().watch(|world| &world.services, sandbox_of));
+    tasks.spawn(world.clone().watch(|world| &world.volume_claims, sandbox_of));
     tokio::join!(
         world.sandboxes.synced(),
         world.pods.synced(),
@@ -74,36 +71,10 @@ pub async fn run(client: Client, config: Config, ready: impl FnOnce()) {
     );
     ready();
     for _ in 0..world.config.sandbox_workers {
-        tasks.spawn(work(world.clone()));
+        tasks.spawn(world.clone().work());
     }
     while let Some(ended) = tasks.join_next().await {
         tracing::error!(?ended, "a task of the sandbox controller ended");
-    }
-}
-
-/// Feeds one cache from a watch and queues the Sandboxes that an event concerns.
-async fn watch<K>(world: Arc<World>, cache: fn(&World) -> &Cache<K>, sandbox_of: fn(&K) -> Option<Key>)
-where
-    K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
-    K: Clone + Debug + DeserializeOwned + Send + Sync + 'static,
-{
-    let api: Api<K> = match &world.config.namespace {
-        Some(namespace) => Api::namespaced(world.client.clone(), namespace),
-        None => Api::all(world.client.clone()),
-    };
-    let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
-    while let Some(event) = events.next().await {
-        match event {
-            Ok(event) => {
-                for object in cache(&world).observe(event) {
-                    sandbox_of(&object).into_iter().for_each(|key| world.queue.add(key));
-                }
-            }
-            Err(error) => {
-                let kind = K::kind(&());
-                tracing::warn!(%kind, error = &error as &dyn std::error::Error, "watch interrupted");
-            }
-        }
     }
 }
 
@@ -117,17 +88,6 @@ fn sandbox_of(child: &impl Resource) -> Option<Key> {
             let ours = meta.labels.as_ref()?.keys().any(|label| key::is_reserved_label(label));
             ours.then(|| Key::new(namespace, meta.name.as_deref().unwrap_or_default()))
         }
-    }
-}
-
-async fn work(world: Arc<World>) {
-    loop {
-        let key = world.queue.next().await;
-        let span = tracing::info_span!("sandbox", sandbox = %key);
-        let work = AssertUnwindSafe(reconcile(&world, &key)).catch_unwind().instrument(span);
-        // A panic is a bug, but one Sandbox must not stop the others.
-        let outcome = work.await.unwrap_or(Outcome::Failed);
-        world.queue.finish(key, outcome);
     }
 }
 
@@ -160,6 +120,24 @@ async fn reconcile(world: &World, key: &Key) -> Outcome {
 }
 
 impl World {
+    /// Keeps one cache; every object that changes wakes the Sandbox that it concerns.
+    async fn watch<K>(self: Arc<Self>, cache: fn(&Self) -> &Cache<K>, sandbox_of: fn(&K) -> Option<Key>)
+    where
+        K: Kind + Send + 'static,
+    {
+        let api = run::scope(&self.client, self.config.namespace.as_deref());
+        let wake = |object: &K| sandbox_of(object).into_iter().for_each(|key| self.queue.add(key));
+        run::watch(api, cache(&self), wake).await;
+    }
+
+    async fn work(self: Arc<Self>) {
+        let reconcile = async |key: Key| {
+            let span = tracing::info_span!("sandbox", sandbox = %key);
+            reconcile(&self, &key).instrument(span).await
+        };
+        run::work(&self.queue, reconcile).await;
+    }
+
     fn observe(&self, sandbox: &Sandbox) -> Seen {
         let key = Key::of(sandbox);
         let annotation = sandbox.metadata.annotations.as_ref().and_then(|notes| notes.get(key::POD_NAME));

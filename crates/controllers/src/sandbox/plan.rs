@@ -17,6 +17,7 @@ use serde_json::Value;
 
 use super::{pod, service, volume};
 use crate::object::{Ownership, Pod, Service, VolumeClaim, ownership};
+use crate::write::Identity;
 
 /// Everything that was seen of one Sandbox's world.
 #[derive(Debug, Clone, Default)]
@@ -42,14 +43,6 @@ pub enum Action {
     PatchService { name: String, patch: Value },
     DeleteService(Identity),
     DeleteSandbox(Identity),
-}
-
-/// One incarnation of an object in one state: what a delete must still find.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Identity {
-    pub name: String,
-    pub uid: String,
-    pub resource_version: String,
 }
 
 /// Which part of the work a problem belongs to.
@@ -180,15 +173,4 @@ fn time_left(sandbox: &Sandbox, now: Timestamp) -> Option<Duration> {
 fn is_owned(object: &impl kube::Resource, sandbox: &Sandbox) -> bool {
     let uid = sandbox.metadata.uid.as_deref().unwrap_or_default();
     ownership(object, uid) == Ownership::Owned
-}
-
-impl Identity {
-    pub fn of(object: &impl kube::Resource) -> Self {
-        let meta = object.meta();
-        Self {
-            name: meta.name.clone().unwrap_or_default(),
-            uid: meta.uid.clone().unwrap_or_default(),
-            resource_version: meta.resource_version.clone().unwrap_or_default(),
-        }
-    }
 }

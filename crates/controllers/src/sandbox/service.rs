@@ -6,8 +6,9 @@ use asb_types::{Sandbox, key};
 use serde_json::{Value, json};
 
 use super::child::{self, Adoption};
-use super::plan::{Action, Identity, Plan, Problem, ProblemKind, Step};
+use super::plan::{Action, Plan, Problem, ProblemKind, Step};
 use crate::object::{Ownership, Service, ServicePort, ownership};
+use crate::write::Identity;
 
 /// Adds what the Service needs, by what `spec.service` asks for.
 pub fn plan(sandbox: &Sandbox, found: Option<&Service>, plan: &mut Plan) {

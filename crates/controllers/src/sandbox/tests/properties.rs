@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 
 use super::world::*;
 use crate::object::{Pod, Service, VolumeClaim, controller_of};
-use crate::sandbox::plan::{Action, Identity};
+use crate::sandbox::plan::Action;
+use crate::write::Identity;
 use asb_types::{Sandbox, key};
 
 #[derive(Debug, Clone, Copy)]

@@ -1,0 +1,55 @@
+//! The two loops of every controller: watch into a cache, and work off a queue.
+
+use std::fmt::Debug;
+use std::panic::AssertUnwindSafe;
+
+use futures::{FutureExt, StreamExt};
+use kube::core::NamespaceResourceScope;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+
+use crate::cache::Cache;
+use crate::object::Key;
+use crate::queue::{Outcome, Queue};
+
+/// The API of one namespace, or of all.
+pub fn scope<K>(client: &Client, namespace: Option<&str>) -> Api<K>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    }
+}
+
+/// Feeds a cache from a watch, for ever, and shows every object that changed to `wake`.
+pub async fn watch<K>(api: Api<K>, cache: &Cache<K>, wake: impl Fn(&K))
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(event) => cache.observe(event).iter().for_each(|object| wake(object)),
+            Err(error) => {
+                let kind = K::kind(&());
+                tracing::warn!(%kind, error = &error as &dyn std::error::Error, "watch interrupted");
+            }
+        }
+    }
+}
+
+/// Works off a queue, for ever.
+pub async fn work<W>(queue: &Queue<Key>, reconcile: impl Fn(Key) -> W)
+where
+    W: Future<Output = Outcome>,
+{
+    loop {
+        let key = queue.next().await;
+        // A panic is a bug, but one object must not stop the others.
+        let outcome = AssertUnwindSafe(reconcile(key.clone())).catch_unwind().await;
+        queue.finish(key, outcome.unwrap_or(Outcome::Failed));
+    }
+}

@@ -1,0 +1,149 @@
+//! Writes to the API, each of which the cache learns of at once.
+
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::NamespaceResourceScope;
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::cache::Cache;
+
+/// A kind of which a controller keeps a cache.
+pub trait Kind:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + std::fmt::Debug
+{
+}
+
+impl<K> Kind for K where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + DeserializeOwned
+        + Clone
+        + std::fmt::Debug
+{
+}
+
+/// One incarnation of an object in one state: what a delete must still find.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    pub name: String,
+    pub uid: String,
+    pub resource_version: String,
+}
+
+impl Identity {
+    pub fn of(object: &impl Resource) -> Self {
+        let meta = object.meta();
+        Self {
+            name: meta.name.clone().unwrap_or_default(),
+            uid: meta.uid.clone().unwrap_or_default(),
+            resource_version: meta.resource_version.clone().unwrap_or_default(),
+        }
+    }
+}
+
+/// Why a write was refused, as far as it matters for what to do next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refused {
+    /// The object is invalid. Only a change of the spec helps.
+    Invalid,
+    /// Somebody else was faster. Look again.
+    Conflict,
+    NotFound,
+    /// Anything else; retried.
+    Failed,
+}
+
+impl Refused {
+    pub fn by(error: &kube::Error) -> Self {
+        let kube::Error::Api(status) = error else { return Self::Failed };
+        match status.reason.as_str() {
+            "Invalid" => Self::Invalid,
+            "Conflict" | "AlreadyExists" => Self::Conflict,
+            "NotFound" => Self::NotFound,
+            _ => Self::Failed,
+        }
+    }
+}
+
+/// What the API server said, without the client's words around it.
+pub fn message(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// Writes to one namespace, under one field manager.
+pub struct Writer<'a> {
+    pub client: &'a Client,
+    pub namespace: &'a str,
+    pub manager: &'static str,
+}
+
+impl Writer<'_> {
+    /// Creates from raw JSON, because the typed objects here are only views.
+    pub async fn create<K: Kind>(&self, object: &Value, cache: &Cache<K>) -> Result<(), kube::Error> {
+        let request = kube::core::Request::new(K::url_path(&(), Some(self.namespace)));
+        let params = PostParams { field_manager: Some(self.manager.to_owned()), ..PostParams::default() };
+        let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
+        let request = request.create(&params, body).map_err(kube::Error::BuildRequest)?;
+        match self.client.request::<K>(request).await {
+            Ok(created) => cache.wrote(created),
+            Err(error) => {
+                // Our copy lags: take in what is there, so that the next look decides with it.
+                if Refused::by(&error) == Refused::Conflict {
+                    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+                    cache.wrote(self.api::<K>().get(name).await?);
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    pub async fn merge<K: Kind>(
+        &self,
+        name: &str,
+        patch: &Value,
+        cache: &Cache<K>,
+    ) -> Result<(), kube::Error> {
+        let params = PatchParams { field_manager: Some(self.manager.to_owned()), ..PatchParams::default() };
+        cache.wrote(self.api::<K>().patch(name, &params, &Patch::Merge(patch)).await?);
+        Ok(())
+    }
+
+    /// Merges into the status. An object that is gone needs none.
+    pub async fn merge_status<K: Kind>(
+        &self,
+        name: &str,
+        status: &Value,
+        cache: &Cache<K>,
+    ) -> Result<(), kube::Error> {
+        let params = PatchParams { field_manager: Some(self.manager.to_owned()), ..PatchParams::default() };
+        let patch = serde_json::json!({"status": status});
+        match self.api::<K>().patch_status(name, &params, &Patch::Merge(patch)).await {
+            Ok(written) => cache.wrote(written),
+            Err(error) if Refused::by(&error) == Refused::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Deletes exactly the object that was seen, in the state in which it was seen.
+    pub async fn delete<K: Kind>(&self, identity: Identity, cache: &Cache<K>) -> Result<(), kube::Error> {
+        let Identity { name, uid, resource_version } = identity;
+        let preconditions = Preconditions { uid: Some(uid), resource_version: Some(resource_version) };
+        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        match self.api::<K>().delete(&name, &params).await {
+            // Still there, on its way out.
+            Ok(answer) => answer.left().into_iter().for_each(|terminating| cache.wrote(terminating)),
+            Err(error) if Refused::by(&error) == Refused::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    fn api<K: Kind>(&self) -> Api<K> {
+        Api::namespaced(self.client.clone(), self.namespace)
+    }
+}
