@@ -1,5 +1,7 @@
 //! What the kernel says about a process.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::Path;
 
 use anyhow::Context;
@@ -15,13 +17,23 @@ pub struct Memory {
 }
 
 /// What a process has used and has.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Activity {
-    pub threads: u64,
     /// User and system time, in clock ticks of 10 ms.
     pub ticks: u64,
-    /// How often its threads have gone to sleep, which is how often something woke them.
-    pub wakeups: u64,
+    /// How often each thread has gone to sleep, which is how often something woke it.
+    sleeps: BTreeMap<OsString, u64>,
+}
+
+impl Activity {
+    pub fn threads(&self) -> usize {
+        self.sleeps.len()
+    }
+
+    /// How often threads were woken since. Those that have ended meanwhile are not counted.
+    pub fn wakeups_since(&self, earlier: &Self) -> u64 {
+        self.sleeps.iter().map(|(thread, count)| count - earlier.sleeps.get(thread).unwrap_or(&0)).sum()
+    }
 }
 
 pub fn of(pid: u32) -> anyhow::Result<Memory> {
@@ -38,13 +50,13 @@ pub fn activity(pid: u32) -> anyhow::Result<Activity> {
     // The second field is the command's name in parentheses, and may hold spaces.
     let fields: Vec<_> = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
     let field = |number: usize| fields.get(number - 3).and_then(|it| it.parse::<u64>().ok()).unwrap_or(0);
-    let mut wakeups = 0;
+    let mut sleeps = BTreeMap::new();
     for task in std::fs::read_dir(format!("/proc/{pid}/task"))?.flatten() {
         let status = std::fs::read_to_string(task.path().join("status")).unwrap_or_default();
         let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-        wakeups += line.and_then(|line| line.trim().parse::<u64>().ok()).unwrap_or(0);
+        sleeps.insert(task.file_name(), line.and_then(|line| line.trim().parse().ok()).unwrap_or(0));
     }
-    Ok(Activity { threads: field(20), ticks: field(14) + field(15), wakeups })
+    Ok(Activity { ticks: field(14) + field(15), sleeps })
 }
 
 /// Every process, with its parent.

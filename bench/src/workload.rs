@@ -35,7 +35,11 @@ fn sandbox(name: &str, spec: Value) -> anyhow::Result<Sandbox> {
 }
 
 fn pod_spec(command: Option<&[&str]>) -> Value {
-    json!({"restartPolicy": "Never", "containers": [{"name": "main", "image": "host", "command": command}]})
+    let mut container = json!({"name": "main", "image": "host"});
+    if let Some(command) = command {
+        container["command"] = json!(command);
+    }
+    json!({"restartPolicy": "Never", "containers": [container]})
 }
 
 /// Follows the log of a Pod to its first byte; answers with when that came, and when it was printed.

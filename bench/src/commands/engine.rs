@@ -36,13 +36,13 @@ pub async fn run(args: &Args, rounds: usize) -> anyhow::Result<()> {
         [("ready, fresh data dir", &fresh), ("ready, warm data dir", &warm), ("SIGTERM → ended", &stop)];
     println!("{}", Table::latencies("`asb up`", lines));
     let (memory, before, after) = idle(&asb, kept.path()).await?;
-    show(&fresh, &warm, memory, before, after);
+    show(&fresh, &warm, memory, &before, &after);
     report.put("readyFresh", fresh.json());
     report.put("readyWarm", warm.json());
     report.put("stop", stop.json());
     report.put("idle", json!({
-        "rssKb": memory.rss, "pssKb": memory.pss, "anonymousKb": memory.anonymous, "threads": after.threads,
-        "ticksIn10s": after.ticks - before.ticks, "wakeupsIn10s": after.wakeups - before.wakeups,
+        "rssKb": memory.rss, "pssKb": memory.pss, "anonymousKb": memory.anonymous, "threads": after.threads(),
+        "ticksIn10s": after.ticks - before.ticks, "wakeupsIn10s": after.wakeups_since(&before),
     }));
     report.save()
 }
@@ -58,7 +58,7 @@ async fn idle(asb: &Path, data_dir: &Path) -> anyhow::Result<(Memory, Activity, 
     Ok((memory, before, after))
 }
 
-fn show(fresh: &Samples, warm: &Samples, memory: Memory, before: Activity, after: Activity) {
+fn show(fresh: &Samples, warm: &Samples, memory: Memory, before: &Activity, after: &Activity) {
     let megabytes = |kilobytes: u64| kilobytes as f64 / 1024.0;
     let ready = |samples: &Samples| samples.median().map(crate::stats::milliseconds);
     let mut table = Table::new(["against its targets", "is", "target", "is / target"]);
@@ -72,8 +72,8 @@ fn show(fresh: &Samples, warm: &Samples, memory: Memory, before: Activity, after
     line("idle RSS", Some(megabytes(memory.rss)), "MB", Some(RSS_TARGET_MB));
     line("idle PSS", Some(megabytes(memory.pss)), "MB", None);
     line("  of it not from files", Some(megabytes(memory.anonymous)), "MB", None);
-    line("threads", Some(after.threads as f64), "", None);
+    line("threads", Some(after.threads() as f64), "", None);
     line("CPU in 10 idle seconds", Some((after.ticks - before.ticks) as f64 * 10.0), "ms", None);
-    line("wake-ups in 10 idle seconds", Some((after.wakeups - before.wakeups) as f64), "", None);
+    line("wake-ups in 10 idle seconds", Some(after.wakeups_since(before) as f64), "", None);
     println!("{table}");
 }
