@@ -15,7 +15,8 @@ mod table;
 mod target;
 mod workload;
 
-use std::process::ExitCode;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
 
 use clap::Parser;
 
@@ -26,11 +27,23 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let args = args::Args::parse();
     let _ = rustls::crypto::ring::default_provider().install_default();
-    match commands::run(args) {
+    match on_disk().and_then(|()| commands::run(args)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
         }
     }
+}
+
+/// Starts anew with temporary files on disk, where `/tmp` may be memory; the programs we compare with inherit that.
+fn on_disk() -> anyhow::Result<()> {
+    if std::env::var_os("TMPDIR").is_some() {
+        return Ok(());
+    }
+    let error = Command::new(std::env::current_exe()?)
+        .args(std::env::args_os().skip(1))
+        .env("TMPDIR", "/var/tmp")
+        .exec();
+    Err(anyhow::Error::new(error).context("failed to start myself again"))
 }

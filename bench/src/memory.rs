@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context;
 
@@ -19,8 +20,8 @@ pub struct Memory {
 /// What a process has used and has.
 #[derive(Debug, Clone)]
 pub struct Activity {
-    /// User and system time, in clock ticks of 10 ms.
-    pub ticks: u64,
+    /// User and system time, in steps of 10 ms.
+    pub cpu: Duration,
     /// How often each thread has gone to sleep, which is how often something woke it.
     sleeps: BTreeMap<OsString, u64>,
 }
@@ -56,7 +57,7 @@ pub fn activity(pid: u32) -> anyhow::Result<Activity> {
         let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
         sleeps.insert(task.file_name(), line.and_then(|line| line.trim().parse().ok()).unwrap_or(0));
     }
-    Ok(Activity { ticks: field(14) + field(15), sleeps })
+    Ok(Activity { cpu: Duration::from_millis(10 * (field(14) + field(15))), sleeps })
 }
 
 /// Every process, with its parent.

@@ -25,10 +25,9 @@ impl Table {
 
     /// A table of latencies in milliseconds, one line for each name.
     pub fn latencies<'a>(title: &str, lines: impl IntoIterator<Item = (&'a str, &'a Samples)>) -> Self {
-        let mut table = Self::new([title, "n", "p50 ms", "p90 ms", "p99 ms", "max ms"]);
+        let mut table = Self::new([title, "n", "min ms", "p50 ms", "p90 ms", "p99 ms"]);
         for (name, samples) in lines {
-            let cells =
-                [50, 90, 99, 100].map(|percent| number(samples.percentile(percent).map(milliseconds)));
+            let cells = [0, 50, 90, 99].map(|percent| number(samples.percentile(percent).map(milliseconds)));
             table.row([name.to_owned(), samples.count().to_string()].into_iter().chain(cells));
         }
         table
