@@ -26,6 +26,7 @@ use crate::workload;
 
 const WRITERS: [usize; 3] = [1, 16, 64];
 const KINDS: [&str; 2] = ["ConfigMap", "Sandbox"];
+const REST: Duration = Duration::from_secs(1);
 /// Bounds what one number may store, however fast the server is.
 const MOST: usize = 20_000;
 
@@ -151,6 +152,8 @@ async fn rates_of(
     let mut rates = vec![Vec::new(); targets.len()];
     for repetition in 0..plan.repeat {
         for (at, target) in targets.iter().enumerate() {
+            // Whoever was just asked still has work in the background.
+            tokio::time::sleep(REST).await;
             let prefix = format!("{}-{writers}-{repetition}", kind.to_lowercase());
             let time = Duration::from_secs(plan.seconds);
             let rate = match kind {
