@@ -4,48 +4,41 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// Durations of one thing that was done many times.
+/// Durations of one thing that was done many times, in the order in which they were taken.
 #[derive(Debug, Clone, Default)]
 pub struct Samples {
-    sorted: Vec<Duration>,
+    taken: Vec<Duration>,
 }
 
 impl Samples {
     pub fn push(&mut self, sample: Duration) {
-        let at = self.sorted.partition_point(|other| *other <= sample);
-        self.sorted.insert(at, sample);
+        self.taken.push(sample);
     }
 
     pub fn count(&self) -> usize {
-        self.sorted.len()
+        self.taken.len()
     }
 
     /// The smallest sample that `percent` of all samples do not exceed; `None` without samples.
     pub fn percentile(&self, percent: usize) -> Option<Duration> {
-        let rank = (self.count() * percent).div_ceil(100).max(1);
-        self.sorted.get(rank - 1).copied()
+        let mut sorted = self.taken.clone();
+        sorted.sort();
+        let rank = (sorted.len() * percent).div_ceil(100).max(1);
+        sorted.get(rank - 1).copied()
     }
 
     pub fn median(&self) -> Option<Duration> {
         self.percentile(50)
     }
 
-    /// Milliseconds, with every sample, so that other statistics can be made later.
+    /// Milliseconds, with every sample in its order, so that a drift can be seen.
     pub fn json(&self) -> Value {
         let at = |percent| self.percentile(percent).map(milliseconds);
         json!({
             "unit": "ms", "count": self.count(),
             "min": at(0), "p50": at(50), "p90": at(90), "p99": at(99), "max": at(100),
-            "samples": self.sorted.iter().copied().map(milliseconds).collect::<Vec<_>>(),
+            "samples": self.taken.iter().copied().map(milliseconds).collect::<Vec<_>>(),
         })
-    }
-}
-
-impl FromIterator<Duration> for Samples {
-    fn from_iter<T: IntoIterator<Item = Duration>>(samples: T) -> Self {
-        let mut sorted: Vec<_> = samples.into_iter().collect();
-        sorted.sort();
-        Self { sorted }
     }
 }
 
@@ -94,9 +87,8 @@ mod tests {
     }
 
     #[test]
-    fn samples_are_in_order_however_they_came() {
-        let collected: Samples = [3, 1, 2].map(Duration::from_millis).into_iter().collect();
-        assert_eq!(collected.json()["samples"], samples([2, 3, 1]).json()["samples"]);
+    fn samples_keep_the_order_in_which_they_were_taken() {
+        assert_eq!(samples([3, 1, 2]).json()["samples"], json!([3.0, 1.0, 2.0]));
         assert_eq!(median(vec![9.0, 1.0, 5.0]), Some(5.0));
     }
 }

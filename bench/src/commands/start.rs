@@ -36,10 +36,11 @@ struct Results(Vec<(String, Samples)>);
 
 impl Results {
     fn push(&mut self, name: &str, sample: Duration) {
-        match self.0.iter_mut().find(|(known, _)| known == name) {
-            Some((_, samples)) => samples.push(sample),
-            None => self.0.push((name.to_owned(), Samples::from_iter([sample]))),
-        }
+        let at = self.0.iter().position(|(known, _)| known == name).unwrap_or_else(|| {
+            self.0.push((name.to_owned(), Samples::default()));
+            self.0.len() - 1
+        });
+        self.0[at].1.push(sample);
     }
 
     fn get(&self, name: &str) -> Samples {
