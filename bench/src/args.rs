@@ -1,0 +1,85 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::{Parser, Subcommand};
+
+/// Measures `asb` against what people use today, in one run on one machine
+#[derive(Debug, Parser)]
+#[command(name = "asb-bench", max_term_width = 100)]
+pub struct Args {
+    /// The `asb` to measure [default: the one beside this program]
+    #[arg(long, global = true, value_name = "PATH")]
+    pub asb: Option<PathBuf>,
+    /// Where the numbers go as JSON [default: bench/results/NAME.json]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Milliseconds between two samples of a latency; loops without a pause flatter
+    #[arg(long, global = true, default_value_t = 100, value_name = "MS")]
+    pub pause: u64,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Object created → first output byte, against bwrap, crun, runc and a bare fork/exec; exec and deletion
+    Start {
+        #[arg(long, default_value_t = 100)]
+        rounds: usize,
+    },
+    /// `asb up`: time to ready, and what it costs when idle
+    Engine {
+        #[arg(long, default_value_t = 25)]
+        rounds: usize,
+    },
+    /// Durable creates per second, against a real kube-apiserver with etcd
+    Creates {
+        /// Seconds for each number
+        #[arg(long, default_value_t = 2)]
+        seconds: u64,
+        /// How often each number is taken; the median is shown
+        #[arg(long, default_value_t = 3)]
+        repeat: usize,
+        /// Samples of create → watch event
+        #[arg(long, default_value_t = 50)]
+        rounds: usize,
+        /// Leave the real kube-apiserver out
+        #[arg(long)]
+        without_kubernetes: bool,
+    },
+    /// Many sandboxes at once: time until all are Ready, memory for each
+    Density {
+        #[arg(long, default_value_t = 20)]
+        sandboxes: usize,
+    },
+    /// Times programs on behalf of another asb-bench
+    #[command(hide = true)]
+    Stopwatch,
+    /// Our API server alone, until standard input ends
+    #[command(hide = true)]
+    Serve { data_dir: PathBuf },
+}
+
+impl Args {
+    pub fn asb(&self) -> anyhow::Result<PathBuf> {
+        let path = match &self.asb {
+            Some(path) => path.clone(),
+            None => {
+                std::env::current_exe().context("failed to find my own program file")?.with_file_name("asb")
+            }
+        };
+        path.canonicalize().with_context(|| {
+            format!(
+                "no asb at {}; build it (`cargo build --profile fast -p asb`) or use --asb",
+                path.display()
+            )
+        })
+    }
+
+    pub fn pause(&self) -> Duration {
+        Duration::from_millis(self.pause)
+    }
+}

@@ -1,0 +1,30 @@
+//! One file for each thing that is measured.
+
+mod creates;
+mod density;
+mod engine;
+mod start;
+
+use crate::args::{Args, Command};
+use crate::{stopwatch, target};
+
+pub fn run(args: Args) -> anyhow::Result<()> {
+    if matches!(args.command, Command::Stopwatch) {
+        return stopwatch::serve();
+    }
+    // As many workers as `asb` has, so that our server in this process is the one that ships.
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        match &args.command {
+            Command::Start { rounds } => start::run(&args, *rounds).await,
+            Command::Engine { rounds } => engine::run(&args, *rounds).await,
+            Command::Creates { seconds, repeat, rounds, without_kubernetes } => {
+                let plan = creates::Plan { seconds: *seconds, repeat: *repeat, rounds: *rounds };
+                creates::run(&args, plan, !without_kubernetes).await
+            }
+            Command::Density { sandboxes } => density::run(&args, *sandboxes).await,
+            Command::Serve { data_dir } => target::serve(data_dir).await,
+            Command::Stopwatch => stopwatch::serve(),
+        }
+    })
+}
