@@ -18,7 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("asb-router", &["asb-types"]),
     ("asb", &["asb-apiserver", "asb-controllers", "asb-node", "asb-router", "asb-types"]),
     ("asb-testing", &["asb-apiserver", "asb-controllers", "asb-runtime", "asb-types"]),
-    ("asb-bench", &["asb-apiserver", "asb-runtime", "asb-types"]),
+    ("asb-bench", &["asb-apiserver", "asb-runtime", "asb-testing", "asb-types"]),
     ("xtask", &["asb-types"]),
 ];
 
