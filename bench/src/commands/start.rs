@@ -152,9 +152,8 @@ impl Run<'_> {
         self.timeline("create answered", Some(answered));
         self.seen_after(begun, "Pod object seen by a watcher", &Seen::PodThere);
         self.seen_after(begun, "node begins: directory made", &Seen::Directory);
-        self.seen_after(begun, "cgroups and launch file made", &Seen::File("launch.json".to_owned()));
-        self.seen_after(begun, "supervisor forked and recorded", &Seen::File("supervisor.json".to_owned()));
-        self.seen_after(begun, "main process executed, recorded", &Seen::File("started".to_owned()));
+        self.seen_after(begun, "supervisor forked and recorded", &Seen::File("starting.json".to_owned()));
+        self.seen_after(begun, "main process executed, recorded", &Seen::File("started.json".to_owned()));
         self.timeline(
             "first output read by the supervisor",
             Duration::try_from(printed.duration_since(wall)).ok(),
