@@ -1,4 +1,4 @@
-//! One namespace on some API server, with the Sandbox controller and a fake kubelet at work in it.
+//! One namespace on some API server, with the controllers and a fake kubelet at work in it.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub struct World {
     pub client: Client,
     pub namespace: String,
-    /// Controller and kubelet; they stop with the world.
+    /// Controllers and kubelet; they stop with the world.
     tasks: JoinSet<()>,
     _data_dir: Option<tempfile::TempDir>,
 }
@@ -85,15 +85,20 @@ impl World {
         namespaces.create(&PostParams::default(), &object).await.expect("a namespace of our own");
         let mut world = Self { client, namespace, tasks: JoinSet::new(), _data_dir: data_dir };
         world.start_controller();
+        let config = world.config();
+        world.tasks.spawn(asb_controllers::template::run(world.client.clone(), config, || ()));
         world.tasks.spawn(kubelet::run(world.client.clone(), world.namespace.clone()));
         world
     }
 
     /// Starts a Sandbox controller for this namespace. A second one may run beside the first.
     pub fn start_controller(&mut self) {
-        let config =
-            asb_controllers::Config { namespace: Some(self.namespace.clone()), ..Default::default() };
-        self.tasks.spawn(asb_controllers::sandbox::run(self.client.clone(), config, || ()));
+        self.tasks.spawn(asb_controllers::sandbox::run(self.client.clone(), self.config(), || ()));
+    }
+
+    /// What a controller of this namespace is started with.
+    pub fn config(&self) -> asb_controllers::Config {
+        asb_controllers::Config { namespace: Some(self.namespace.clone()), ..Default::default() }
     }
 
     pub fn api<K: Kind>(&self) -> Api<K> {
