@@ -15,6 +15,7 @@ pub mod queue;
 mod run;
 pub mod sandbox;
 pub mod template;
+pub mod warm_pool;
 mod write;
 
 pub use run::all as run_all;
@@ -30,6 +31,8 @@ pub struct Config {
     pub template_workers: usize,
     /// Where the router's Pods are: the default NetworkPolicy lets nobody else in.
     pub router_namespace: String,
+    /// How pools are filled and watched over.
+    pub warm_pools: warm_pool::Settings,
     /// Watch this namespace only; `None` means all.
     pub namespace: Option<String>,
 }
@@ -41,6 +44,7 @@ impl Default for Config {
             sandbox_workers: 32,
             template_workers: 1,
             router_namespace: "agent-sandbox-system".to_owned(),
+            warm_pools: warm_pool::Settings::default(),
             namespace: None,
         }
     }
