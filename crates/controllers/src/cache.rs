@@ -201,6 +201,7 @@ mod tests {
         pod
     }
 
+    /// WP-60, WP-70: what was created counts at once, so nothing has to be expected
     #[test]
     fn own_write_is_seen_before_the_watch_tells() {
         let cache = cache();
