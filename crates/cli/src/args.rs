@@ -177,6 +177,12 @@ pub struct Controller {
     /// The cluster [default: the cluster this runs in, else the usual kubeconfig]
     #[arg(long, env = "KUBECONFIG")]
     pub kubeconfig: Option<PathBuf>,
+    /// Also run the controllers of templates and warm pools [default: only the Sandbox controller]
+    #[arg(long)]
+    pub extensions: bool,
+    /// Namespace of the router, which the default NetworkPolicy of a template lets in
+    #[arg(long, default_value = "agent-sandbox-system")]
+    pub router_namespace: String,
     /// Suffix of Service names
     #[arg(long, default_value = "cluster.local")]
     pub cluster_domain: String,

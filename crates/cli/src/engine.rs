@@ -47,7 +47,7 @@ pub async fn start(data_dir: &DataDir, api: SocketAddr, router: SocketAddr) -> a
     let controller_client = client.clone();
     tasks.spawn(async move {
         let ready = || _ = controllers_ready.send(());
-        asb_controllers::sandbox::run(controller_client, asb_controllers::Config::default(), ready).await;
+        asb_controllers::run_all(controller_client, asb_controllers::Config::default(), ready).await;
         anyhow::bail!("the controllers stopped")
     });
     let runner = node.clone();

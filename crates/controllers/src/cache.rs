@@ -1,9 +1,10 @@
 //! A local copy of one kind, kept by a watch, that also remembers what this process wrote.
 //!
 //! A watch lags. Without the second half a controller would act on its own past: create a Pod twice,
-//! or stamp a condition with a new time. The newer of watched and written wins, by resourceVersion.
+//! or stamp a condition with a new time. The newer of watched and written wins, by resourceVersion; an
+//! object that we deleted stays away while the watch still tells of its life.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use kube::runtime::watcher::Event;
@@ -24,13 +25,23 @@ pub struct Cache<K> {
 struct State<K> {
     objects: HashMap<Key, Arc<K>>,
     by_index: HashMap<String, BTreeSet<Key>>,
-    /// Keys seen since a relist began; `None` between relists.
+    /// Keys seen or written since a relist began; `None` between relists.
     relisting: Option<BTreeSet<Key>>,
+    /// The revision up to which the watch has told everything.
+    told: u64,
+    /// UIDs that this process deleted and whose end the watch has not told yet.
+    gone: HashSet<String>,
 }
 
 impl<K: Resource + Clone> Cache<K> {
     pub fn new(index: Index<K>) -> Self {
-        let state = State { objects: HashMap::new(), by_index: HashMap::new(), relisting: None };
+        let state = State {
+            objects: HashMap::new(),
+            by_index: HashMap::new(),
+            relisting: None,
+            told: 0,
+            gone: HashSet::new(),
+        };
         Self { index, state: RwLock::new(state), synced: watch::Sender::new(false) }
     }
 
@@ -52,15 +63,36 @@ impl<K: Resource + Clone> Cache<K> {
     }
 
     /// Takes in an object that this process got as the answer to a write.
+    ///
+    /// An answer that the watch has overtaken says nothing new, and may be about an object that is gone.
     pub fn wrote(&self, object: K) {
-        self.write().upsert(object, self.index);
+        let mut state = self.write();
+        if revision(&object) <= state.told {
+            return;
+        }
+        if let Some(kept) = state.relisting.as_mut() {
+            kept.insert(Key::of(&object)); // the list may have been taken before this write
+        }
+        state.upsert(object, self.index);
     }
 
-    /// Takes in one watch event; returns the objects that changed, in their last known form.
+    /// Forgets an object that this process deleted: a lagging watch cannot bring it back.
+    pub fn deleted(&self, key: &Key, uid: &str) {
+        let mut state = self.write();
+        if state.objects.get(key).is_some_and(|known| known.meta().uid.as_deref() == Some(uid)) {
+            state.gone.insert(uid.to_owned());
+            state.remove(key, self.index);
+        }
+    }
+
+    /// Takes in one watch event; returns the objects that changed, before and after: who lost an object
+    /// wants to know as well as who has it now.
     pub fn observe(&self, event: Event<K>) -> Vec<Arc<K>> {
         let mut state = self.write();
         match event {
             Event::Init => {
+                // The list is taken after this, so it cannot hold what was deleted before.
+                state.gone.clear();
                 state.relisting = Some(BTreeSet::new());
                 Vec::new()
             }
@@ -69,7 +101,7 @@ impl<K: Resource + Clone> Cache<K> {
                 if let Some(seen) = state.relisting.as_mut() {
                     seen.insert(key);
                 }
-                state.upsert(object, self.index).into_iter().collect()
+                state.upsert(object, self.index)
             }
             Event::InitDone => {
                 let seen = state.relisting.take().unwrap_or_default();
@@ -79,9 +111,16 @@ impl<K: Resource + Clone> Cache<K> {
                 self.synced.send_replace(true);
                 removed
             }
-            Event::Apply(object) => state.upsert(object, self.index).into_iter().collect(),
+            Event::Apply(object) => {
+                state.told = state.told.max(revision(&object));
+                state.upsert(object, self.index)
+            }
             Event::Delete(object) => {
                 let key = Key::of(&object);
+                state.told = state.told.max(revision(&object));
+                if let Some(uid) = &object.meta().uid {
+                    state.gone.remove(uid);
+                }
                 // A newer object of the same name may have been written by us since.
                 let same = state.objects.get(&key).is_some_and(|known| known.meta().uid == object.meta().uid);
                 if same {
@@ -102,20 +141,21 @@ impl<K: Resource + Clone> Cache<K> {
 }
 
 impl<K: Resource + Clone> State<K> {
-    /// Stores the object unless a newer form of it is known; returns it when it was stored.
-    fn upsert(&mut self, mut object: K, index: Index<K>) -> Option<Arc<K>> {
+    /// Stores the object unless a newer form of it is known; returns what was known and what is now.
+    fn upsert(&mut self, mut object: K, index: Index<K>) -> Vec<Arc<K>> {
         object.meta_mut().managed_fields = None;
         let key = Key::of(&object);
-        if self.objects.get(&key).is_some_and(|known| revision(&**known) > revision(&object)) {
-            return None;
+        let outdated = self.objects.get(&key).is_some_and(|known| revision(&**known) > revision(&object));
+        if outdated || object.meta().uid.as_ref().is_some_and(|uid| self.gone.contains(uid)) {
+            return Vec::new();
         }
-        self.remove(&key, index);
+        let before = self.remove(&key, index);
         if let Some(value) = index(&object) {
             self.by_index.entry(value).or_default().insert(key.clone());
         }
         let object = Arc::new(object);
         self.objects.insert(key, object.clone());
-        Some(object)
+        before.into_iter().chain([object]).collect()
     }
 
     fn remove(&mut self, key: &Key, index: Index<K>) -> Option<Arc<K>> {
@@ -161,6 +201,7 @@ mod tests {
         pod
     }
 
+    /// WP-60, WP-70: what was created counts at once, so nothing has to be expected
     #[test]
     fn own_write_is_seen_before_the_watch_tells() {
         let cache = cache();
@@ -180,6 +221,63 @@ mod tests {
         assert!(cache.get(&Key::new("ns", "a")).is_some());
         cache.observe(Event::Delete(pod("a", "new", 8)));
         assert!(cache.get(&Key::new("ns", "a")).is_none());
+        assert!(cache.find("owner").is_empty());
+    }
+
+    /// WP-62, WP-73, WP-75: no timeout is needed, only the watch's word
+    #[test]
+    fn own_deletion_is_not_undone_by_a_lagging_watch() {
+        let cache = cache();
+        cache.observe(Event::Apply(pod("a", "1", 5)));
+        cache.deleted(&Key::new("ns", "a"), "1");
+        cache.observe(Event::Apply(pod("a", "1", 6)));
+        assert!(cache.find("owner").is_empty(), "what the watch tells now happened before the end");
+        cache.observe(Event::Delete(pod("a", "1", 7)));
+        assert!(cache.read().gone.is_empty(), "nothing is remembered longer than needed");
+        cache.observe(Event::Apply(pod("a", "2", 8)));
+        assert_eq!(cache.find("owner").len(), 1, "another one of that name is another one");
+    }
+
+    /// WP-73: unknown UIDs are ignored; WP-74
+    #[test]
+    fn deletion_of_something_unknown_leaves_no_trace() {
+        let cache = cache();
+        cache.observe(Event::Apply(pod("a", "2", 5)));
+        for uid in ["1", ""] {
+            cache.deleted(&Key::new("ns", "a"), uid);
+            cache.deleted(&Key::new("ns", "b"), uid);
+        }
+        assert!(cache.read().gone.is_empty());
+        assert_eq!(cache.find("owner").len(), 1);
+    }
+
+    #[test]
+    fn late_answer_does_not_bring_back_what_the_watch_saw_die() {
+        let cache = cache();
+        cache.observe(Event::Apply(pod("a", "1", 5)));
+        cache.observe(Event::Delete(pod("a", "1", 6)));
+        cache.wrote(pod("a", "1", 5));
+        assert!(cache.find("owner").is_empty());
+    }
+
+    #[test]
+    fn write_during_a_relist_survives_it() {
+        let cache = cache();
+        cache.observe(Event::Init);
+        cache.wrote(pod("a", "1", 5));
+        cache.observe(Event::InitDone);
+        assert_eq!(cache.find("owner").len(), 1);
+    }
+
+    #[test]
+    fn change_is_told_with_what_was_before() {
+        let cache = cache();
+        cache.observe(Event::Apply(pod("a", "1", 5)));
+        let mut moved = pod("a", "1", 6);
+        moved.metadata.owner_references = None;
+        let told = cache.observe(Event::Apply(moved));
+        let owners: Vec<_> = told.iter().map(|pod| controller_of(&**pod).is_some()).collect();
+        assert_eq!(owners, [true, false]);
         assert!(cache.find("owner").is_empty());
     }
 

@@ -14,7 +14,11 @@ pub mod object;
 pub mod queue;
 mod run;
 pub mod sandbox;
+pub mod template;
+pub mod warm_pool;
 mod write;
+
+pub use run::all as run_all;
 
 /// What all controllers are started with.
 #[derive(Debug, Clone)]
@@ -23,12 +27,25 @@ pub struct Config {
     pub cluster_domain: String,
     /// Sandboxes worked on at the same time.
     pub sandbox_workers: usize,
+    /// Templates worked on at the same time.
+    pub template_workers: usize,
+    /// Where the router's Pods are: the default NetworkPolicy lets nobody else in.
+    pub router_namespace: String,
+    /// How pools are filled and watched over.
+    pub warm_pools: warm_pool::Settings,
     /// Watch this namespace only; `None` means all.
     pub namespace: Option<String>,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { cluster_domain: "cluster.local".to_owned(), sandbox_workers: 32, namespace: None }
+        Self {
+            cluster_domain: "cluster.local".to_owned(),
+            sandbox_workers: 32,
+            template_workers: 1,
+            router_namespace: "agent-sandbox-system".to_owned(),
+            warm_pools: warm_pool::Settings::default(),
+            namespace: None,
+        }
     }
 }

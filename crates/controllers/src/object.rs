@@ -1,4 +1,4 @@
-//! Lean views of the core kinds: only what controllers read.
+//! Lean views of the built-in kinds: only what controllers read.
 //!
 //! A typed Pod costs ten times the memory of this one, and a fleet has many.
 
@@ -131,8 +131,16 @@ pub struct VolumeClaim {
     pub metadata: ObjectMeta,
 }
 
-macro_rules! core_kind {
-    ($object:ident, $kind:literal, $plural:literal) => {
+/// Which traffic Pods may have. Its spec is compared as a whole, so it is kept as it came.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct NetworkPolicy {
+    pub metadata: ObjectMeta,
+    #[serde(default, deserialize_with = "or_default")]
+    pub spec: serde_json::Map<String, serde_json::Value>,
+}
+
+macro_rules! kind {
+    ($object:ident, $group:literal, $kind:literal, $plural:literal) => {
         impl Resource for $object {
             type DynamicType = ();
             type Scope = kube::core::NamespaceResourceScope;
@@ -141,7 +149,7 @@ macro_rules! core_kind {
                 $kind.into()
             }
             fn group((): &()) -> std::borrow::Cow<'_, str> {
-                "".into()
+                $group.into()
             }
             fn version((): &()) -> std::borrow::Cow<'_, str> {
                 "v1".into()
@@ -159,9 +167,10 @@ macro_rules! core_kind {
     };
 }
 
-core_kind!(Pod, "Pod", "pods");
-core_kind!(Service, "Service", "services");
-core_kind!(VolumeClaim, "PersistentVolumeClaim", "persistentvolumeclaims");
+kind!(Pod, "", "Pod", "pods");
+kind!(Service, "", "Service", "services");
+kind!(VolumeClaim, "", "PersistentVolumeClaim", "persistentvolumeclaims");
+kind!(NetworkPolicy, "networking.k8s.io", "NetworkPolicy", "networkpolicies");
 
 /// Reads `null` as absent: some writers say one, some the other.
 fn or_default<'de, T, D>(deserializer: D) -> Result<T, D::Error>
@@ -189,6 +198,18 @@ pub fn ownership(object: &impl Resource, owner_uid: &str) -> Ownership {
         None => Ownership::Unowned,
         Some(owner) if owner.uid == owner_uid => Ownership::Owned,
         Some(owner) => Ownership::Foreign(owner.clone()),
+    }
+}
+
+/// The reference that makes `owner` the controller of an object.
+pub fn owner_reference<K: Resource<DynamicType = ()>>(owner: &K) -> OwnerReference {
+    OwnerReference {
+        api_version: K::api_version(&()).into_owned(),
+        kind: K::kind(&()).into_owned(),
+        name: owner.meta().name.clone().unwrap_or_default(),
+        uid: owner.meta().uid.clone().unwrap_or_default(),
+        controller: Some(true),
+        block_owner_deletion: Some(true),
     }
 }
 

@@ -174,6 +174,7 @@ mod tests {
         assert!(queue.lock().ready.is_empty());
     }
 
+    /// WP-61, WP-78
     #[tokio::test]
     async fn key_added_during_its_work_comes_back_after_it() {
         let queue = Queue::default();

@@ -1,4 +1,4 @@
-//! The two loops of every controller: watch into a cache, and work off a queue.
+//! All controllers at once; and the two loops of each: watch into a cache, and work off a queue.
 
 use std::fmt::Debug;
 use std::panic::AssertUnwindSafe;
@@ -8,10 +8,31 @@ use kube::core::NamespaceResourceScope;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
+use tokio::sync::oneshot;
 
 use crate::cache::Cache;
 use crate::object::Key;
 use crate::queue::{Outcome, Queue};
+use crate::{Config, sandbox, template, warm_pool};
+
+/// Runs all controllers until the future is dropped. `ready` is called once the caches of all are complete.
+pub async fn all(client: Client, config: Config, ready: impl FnOnce()) {
+    let (sandboxes_ready, sandboxes) = oneshot::channel();
+    let (templates_ready, templates) = oneshot::channel();
+    let (pools_ready, pools) = oneshot::channel();
+    // A sender that nobody waits for any more needs no answer.
+    let announce = async {
+        if tokio::try_join!(sandboxes, templates, pools).is_ok() {
+            ready();
+        }
+    };
+    tokio::join!(
+        sandbox::run(client.clone(), config.clone(), || _ = sandboxes_ready.send(())),
+        template::run(client.clone(), config.clone(), || _ = templates_ready.send(())),
+        warm_pool::run(client, config, || _ = pools_ready.send(())),
+        announce,
+    );
+}
 
 /// The API of one namespace, or of all.
 pub fn scope<K>(client: &Client, namespace: Option<&str>) -> Api<K>

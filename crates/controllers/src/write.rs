@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::cache::Cache;
+use crate::object::Key;
 
 /// A kind of which a controller keeps a cache.
 pub trait Kind:
@@ -91,8 +92,9 @@ impl Writer<'_> {
             Ok(created) => cache.wrote(created),
             Err(error) => {
                 // Our copy lags: take in what is there, so that the next look decides with it.
-                if Refused::by(&error) == Refused::Conflict {
-                    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+                if Refused::by(&error) == Refused::Conflict
+                    && let Some(name) = object["metadata"]["name"].as_str()
+                {
                     cache.wrote(self.api::<K>().get(name).await?);
                 }
                 return Err(error);
@@ -109,6 +111,18 @@ impl Writer<'_> {
     ) -> Result<(), kube::Error> {
         let params = PatchParams { field_manager: Some(self.manager.to_owned()), ..PatchParams::default() };
         cache.wrote(self.api::<K>().patch(name, &params, &Patch::Merge(patch)).await?);
+        Ok(())
+    }
+
+    /// Replaces the object that was seen; a newer one is left alone and reported as a conflict.
+    pub async fn replace<K: Kind + serde::Serialize>(
+        &self,
+        object: &K,
+        cache: &Cache<K>,
+    ) -> Result<(), kube::Error> {
+        let params = PostParams { field_manager: Some(self.manager.to_owned()), ..PostParams::default() };
+        let name = object.meta().name.clone().unwrap_or_default();
+        cache.wrote(self.api::<K>().replace(&name, &params, object).await?);
         Ok(())
     }
 
@@ -132,13 +146,17 @@ impl Writer<'_> {
     /// Deletes exactly the object that was seen, in the state in which it was seen.
     pub async fn delete<K: Kind>(&self, identity: Identity, cache: &Cache<K>) -> Result<(), kube::Error> {
         let Identity { name, uid, resource_version } = identity;
-        let preconditions = Preconditions { uid: Some(uid), resource_version: Some(resource_version) };
+        let preconditions =
+            Preconditions { uid: Some(uid.clone()), resource_version: Some(resource_version) };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        match self.api::<K>().delete(&name, &params).await {
-            // Still there, on its way out.
-            Ok(answer) => answer.left().into_iter().for_each(|terminating| cache.wrote(terminating)),
-            Err(error) if Refused::by(&error) == Refused::NotFound => {}
+        let terminating = match self.api::<K>().delete(&name, &params).await {
+            Ok(answer) => answer.left(),
+            Err(error) if Refused::by(&error) == Refused::NotFound => None,
             Err(error) => return Err(error),
+        };
+        match terminating {
+            Some(object) => cache.wrote(object),
+            None => cache.deleted(&Key::new(self.namespace, &name), &uid),
         }
         Ok(())
     }

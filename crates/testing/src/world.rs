@@ -1,4 +1,4 @@
-//! One namespace on some API server, with the Sandbox controller and a fake kubelet at work in it.
+//! One namespace on some API server, with the controllers and a fake kubelet at work in it.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use kube::{Api, Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 
 use crate::{Kubernetes, kubelet};
 
@@ -24,8 +24,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub struct World {
     pub client: Client,
     pub namespace: String,
-    /// Controller and kubelet; they stop with the world.
+    /// Controllers and kubelet; they stop with the world.
     tasks: JoinSet<()>,
+    warm_pools: Option<AbortHandle>,
     _data_dir: Option<tempfile::TempDir>,
 }
 
@@ -83,17 +84,37 @@ impl World {
             serde_json::from_value(json!({"metadata": {"name": namespace}})).expect("a Namespace");
         let namespaces: Api<Namespace> = Api::all(client.clone());
         namespaces.create(&PostParams::default(), &object).await.expect("a namespace of our own");
-        let mut world = Self { client, namespace, tasks: JoinSet::new(), _data_dir: data_dir };
+        let mut world =
+            Self { client, namespace, tasks: JoinSet::new(), warm_pools: None, _data_dir: data_dir };
         world.start_controller();
+        let config = world.config();
+        world.tasks.spawn(asb_controllers::template::run(world.client.clone(), config, || ()));
+        world.start_warm_pools(Default::default()).await;
         world.tasks.spawn(kubelet::run(world.client.clone(), world.namespace.clone()));
         world
     }
 
     /// Starts a Sandbox controller for this namespace. A second one may run beside the first.
     pub fn start_controller(&mut self) {
-        let config =
-            asb_controllers::Config { namespace: Some(self.namespace.clone()), ..Default::default() };
-        self.tasks.spawn(asb_controllers::sandbox::run(self.client.clone(), config, || ()));
+        self.tasks.spawn(asb_controllers::sandbox::run(self.client.clone(), self.config(), || ()));
+    }
+
+    /// Starts the warm pool controller anew, with these settings and without any memory.
+    pub async fn start_warm_pools(&mut self, settings: asb_controllers::warm_pool::Settings) {
+        if let Some(running) = self.warm_pools.take() {
+            running.abort();
+            while !running.is_finished() {
+                tokio::task::yield_now().await;
+            }
+        }
+        let config = asb_controllers::Config { warm_pools: settings, ..self.config() };
+        let controller = asb_controllers::warm_pool::run(self.client.clone(), config, || ());
+        self.warm_pools = Some(self.tasks.spawn(controller));
+    }
+
+    /// What a controller of this namespace is started with.
+    pub fn config(&self) -> asb_controllers::Config {
+        asb_controllers::Config { namespace: Some(self.namespace.clone()), ..Default::default() }
     }
 
     pub fn api<K: Kind>(&self) -> Api<K> {

@@ -6,6 +6,12 @@ pub const SANDBOX_NAME_HASH: &str = "agents.x-k8s.io/sandbox-name-hash";
 pub const WARM_POOL_SANDBOX: &str = "agents.x-k8s.io/warm-pool-sandbox";
 /// On Template, Sandbox and Pod: hash of the template's name.
 pub const TEMPLATE_REF_HASH: &str = "agents.x-k8s.io/sandbox-template-ref-hash";
+/// On a pool's Sandbox and its Pod template: hash of the blueprint that it was made from.
+pub const TEMPLATE_HASH: &str = "agents.x-k8s.io/sandbox-template-hash";
+/// The same for the Pod template alone. Written for older readers, never read.
+pub const POD_TEMPLATE_HASH: &str = "agents.x-k8s.io/sandbox-pod-template-hash";
+/// On Sandbox: `warm` from a pool, `cold` for a claim.
+pub const LAUNCH_TYPE: &str = "agents.x-k8s.io/launch-type";
 /// On Sandbox and Pod: which client made it.
 pub const CREATED_BY: &str = "agents.x-k8s.io/created-by";
 /// On a claimed Sandbox and its Pod: UID of the claim.
@@ -15,6 +21,10 @@ pub const ADOPTABLE: &str = "agents.x-k8s.io/adoptable";
 
 /// On Sandbox: name of a backing Pod that is not named like the Sandbox. Read, never written.
 pub const POD_NAME: &str = "agents.x-k8s.io/pod-name";
+/// On Sandbox: name of the template that it was made from.
+pub const TEMPLATE_REF: &str = "agents.x-k8s.io/sandbox-template-ref";
+/// On the Pod template of a pool's Sandbox: the cluster autoscaler may move the Pod.
+pub const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict";
 /// On Pod: sorted, comma-joined label keys copied from the Pod template.
 pub const PROPAGATED_LABELS: &str = "agents.x-k8s.io/propagated-labels";
 /// On Pod: the same for annotations.

@@ -12,6 +12,11 @@ pub fn volume_claim(template: &str, sandbox: &str) -> String {
     format!("{template}-{sandbox}")
 }
 
+/// The NetworkPolicy that a template keeps for the Pods made from it.
+pub fn network_policy(template: &str) -> String {
+    format!("{template}-network-policy")
+}
+
 /// The DNS name of a Sandbox's Service.
 pub fn service_fqdn(service: &str, namespace: &str, cluster_domain: &str) -> String {
     format!("{service}.{namespace}.svc.{cluster_domain}")
@@ -21,7 +26,7 @@ pub fn service_fqdn(service: &str, namespace: &str, cluster_domain: &str) -> Str
 mod tests {
     use super::*;
 
-    /// SB-092
+    /// SB-092, TP-08
     #[test]
     fn hash_is_zero_padded_fnv1a() {
         for (name, hash) in [
@@ -30,7 +35,9 @@ mod tests {
             ("my-sandbox", "374de8f5"),
             ("sandbox-name", "ab179450"),
             ("test-template", "69155462"),
+            ("test-pool", "59733166"),
             ("my-warm-pool", "034dafb4"),
+            ("my-template", "aeae83fc"),
         ] {
             assert_eq!(name_hash(name), hash, "hash of {name:?}");
         }

@@ -23,11 +23,20 @@ pub async fn run(controller: Controller) -> anyhow::Result<ExitCode> {
         cluster_domain: controller.cluster_domain,
         sandbox_workers: controller.sandbox_concurrent_workers,
         namespace: controller.namespace,
+        router_namespace: controller.router_namespace,
+        ..asb_controllers::Config::default()
     };
     let mut terminate = signal(SignalKind::terminate())?;
     let ready = || tracing::info!("caches are complete; controllers run");
+    let run = async {
+        if controller.extensions {
+            asb_controllers::run_all(client, config, ready).await;
+        } else {
+            asb_controllers::sandbox::run(client, config, ready).await;
+        }
+    };
     tokio::select! {
-        () = asb_controllers::sandbox::run(client, config, ready) => anyhow::bail!("the controllers stopped"),
+        () = run => anyhow::bail!("the controllers stopped"),
         _ = terminate.recv() => Ok(ExitCode::SUCCESS),
         _ = tokio::signal::ctrl_c() => Ok(ExitCode::SUCCESS),
     }

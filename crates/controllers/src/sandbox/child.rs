@@ -1,26 +1,16 @@
 //! What all children of a Sandbox have in common: the owner reference, the hash label, and adoption.
 
-use asb_types::{GROUP, Sandbox, VERSION, key, name};
+use asb_types::{Sandbox, key, name};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
 use serde_json::{Value, json};
 
+pub use crate::object::owner_reference;
 use crate::object::{Ownership, ownership};
 
 /// The name hash of the Sandbox, which labels its children.
 pub fn hash(sandbox: &Sandbox) -> String {
     name::name_hash(sandbox.metadata.name.as_deref().unwrap_or_default())
-}
-
-pub fn owner_reference(sandbox: &Sandbox) -> OwnerReference {
-    OwnerReference {
-        api_version: format!("{GROUP}/{VERSION}"),
-        kind: "Sandbox".to_owned(),
-        name: sandbox.metadata.name.clone().unwrap_or_default(),
-        uid: sandbox.metadata.uid.clone().unwrap_or_default(),
-        controller: Some(true),
-        block_owner_deletion: Some(true),
-    }
 }
 
 /// `metadata` of a child that does not exist yet.
