@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::RootFs;
 
+/// More bytes of `resolv.conf` than any resolver reads.
+const RESOLV_CONF: usize = 16 << 10;
+
 /// Names one sandbox for its whole life: `[a-z0-9-]{1,63}`. The node uses the Pod's UID.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String")]
@@ -25,6 +28,9 @@ pub struct Spec {
     pub limits: Limits,
     /// An address of its own on the sandbox's loopback interface (there is no other interface yet).
     pub address: Option<Ipv4Addr>,
+    /// Contents of `/etc/resolv.conf`. `None`: lookups are refused at once.
+    #[serde(default)]
+    pub resolv_conf: Option<String>,
     /// The caller's own notes, stored with the sandbox and given back by [`crate::Native::list`].
     pub labels: std::collections::BTreeMap<String, String>,
 }
@@ -123,6 +129,9 @@ impl Spec {
             if id >= IDS {
                 return Err(invalid(field, format!("{id} is not between 0 and {}", IDS - 1)));
             }
+        }
+        if let Some(size) = self.resolv_conf.as_ref().map(String::len).filter(|size| *size > RESOLV_CONF) {
+            return Err(invalid("resolv_conf", format!("{size} bytes are more than {RESOLV_CONF}")));
         }
         environment("process.env", &self.process.env)?;
         if self.limits.pids == 0 {

@@ -39,6 +39,8 @@ pub struct Launch {
     /// The `sandboxd` program, shown at [`SANDBOXD`].
     pub sandboxd: PathBuf,
     pub address: Option<Ipv4Addr>,
+    /// Contents of `/etc/resolv.conf`.
+    pub resolv_conf: Option<String>,
     pub log_bytes: u64,
     pub main: Main,
 }

@@ -140,7 +140,7 @@ fn names(inside: &Inside, launch: &Launch, scratch: &OwnedFd) -> Result<()> {
     let hosts =
         format!("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n{address} {hostname}\n");
     // There is no network but the loopback interface: lookups are refused there at once instead of timing out.
-    let resolver = "nameserver 127.0.0.1\n".to_owned();
+    let resolver = launch.resolv_conf.clone().unwrap_or_else(|| "nameserver 127.0.0.1\n".to_owned());
     let scratch = Inside::new(scratch.try_clone().step("keep the scratch directory")?, launch.first_id);
     for (name, contents) in
         [("hostname", format!("{hostname}\n")), ("hosts", hosts), ("resolv.conf", resolver)]

@@ -8,6 +8,7 @@
 //! | `http` | one HTTP call runs a command in a named sandbox |
 //! | `crash` | kill -9 under write load loses no acknowledged write |
 //! | `cluster` | the same manifest and the same controllers on a real kube-apiserver |
+//! | `pool` | a template and a pool of Sandboxes that are ready before anybody asks |
 //! | `python` | the Python SDK against a real engine |
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -19,4 +20,5 @@ mod engine;
 mod errors;
 mod http;
 mod manifest;
+mod pool;
 mod python;

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt;
 
+use super::dns;
 use super::expand::expand;
 
 /// Processes and threads that a sandbox may have at once.
@@ -68,6 +69,7 @@ pub fn translate(pod: &Pod, parts: Parts<'_>) -> Result<Spec, Refusal> {
         process: process(pod, container, &parts.root)?,
         limits: limits(container, parts.default_memory)?,
         address: Some(parts.address),
+        resolv_conf: dns::resolv_conf(spec),
         labels: [(LABEL_RESTARTS.to_owned(), parts.restarts.to_string())].into(),
         root: parts.root,
     })

@@ -8,6 +8,7 @@ const POD: &[&str] = &[
     "affinity",
     "automountServiceAccountToken",
     "containers",
+    "dnsConfig",
     "dnsPolicy",
     "enableServiceLinks",
     "hostname",

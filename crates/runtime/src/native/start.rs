@@ -108,6 +108,7 @@ fn launch_of(shared: &Shared, spec: &Spec, range: Range, cgroups: Vec<PathBuf>) 
         binds: spec.mounts.iter().map(bind).collect(),
         sandboxd: shared.programs.sandboxd.clone(),
         address: spec.address,
+        resolv_conf: spec.resolv_conf.clone(),
         log_bytes: spec.limits.log_bytes,
         main: Main {
             argv: spec.process.argv.clone(),
