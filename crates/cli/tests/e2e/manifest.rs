@@ -15,7 +15,7 @@ spec:
       - name: my-container
         image: host
         command: ["sh", "-c", "i=0; while true; do i=$((i+1)); echo $i > /tmp/beat; echo beat $i; sleep 0.1; done"]
-        volumeMounts: [{name: work, mountPath: /work}]
+        volumeMounts: [{name: work, mountPath: /data}]
   volumeClaimTemplates:
   - metadata: {name: work}
     spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
@@ -49,7 +49,7 @@ fn first_manifest_lives_through_suspend_resume_and_a_crash_of_the_engine() {
     assert_eq!(stdout(&engine.asb(&["exec", "my-sandbox", "--", "hostname"])).trim(), "my-sandbox");
     let code = engine.kubectl(&["exec", "my-sandbox", "--", "sh", "-c", "exit 7"]).status.code();
     assert_eq!(code, Some(7), "exit codes pass through");
-    stdout(&engine.asb(&["exec", "my-sandbox", "--", "sh", "-c", "echo precious > /work/file"]));
+    stdout(&engine.asb(&["exec", "my-sandbox", "--", "sh", "-c", "echo precious > /data/file"]));
 
     set_mode(&engine, "Suspended");
     let suspended = ["wait", "--for=condition=Suspended", "sandbox/my-sandbox", "--timeout=45s"];
@@ -60,7 +60,7 @@ fn first_manifest_lives_through_suspend_resume_and_a_crash_of_the_engine() {
     );
     set_mode(&engine, "Running");
     wait_ready(&engine);
-    assert_eq!(stdout(&engine.asb(&["exec", "my-sandbox", "--", "cat", "/work/file"])), "precious\n");
+    assert_eq!(stdout(&engine.asb(&["exec", "my-sandbox", "--", "cat", "/data/file"])), "precious\n");
 
     let pid = |engine: &Engine| stdout(&engine.kubectl(&["exec", "my-sandbox", "--", "pgrep", "-o", "sh"]));
     let (before, process) = (beat(&engine), pid(&engine));
@@ -74,7 +74,7 @@ fn first_manifest_lives_through_suspend_resume_and_a_crash_of_the_engine() {
     let beats: Vec<u64> = log.lines().filter_map(|line| line.strip_prefix("beat ")?.parse().ok()).collect();
     let complete: Vec<u64> = (1..=beats.len() as u64).collect();
     assert_eq!(beats, complete, "no line of the log was lost");
-    assert_eq!(stdout(&engine.asb(&["exec", "my-sandbox", "--", "cat", "/work/file"])), "precious\n");
+    assert_eq!(stdout(&engine.asb(&["exec", "my-sandbox", "--", "cat", "/data/file"])), "precious\n");
 
     stdout(&engine.kubectl(&["delete", "sandbox", "my-sandbox"]));
     assert_nothing_left(engine.data_dir.path());
