@@ -49,7 +49,11 @@ fn sandbox_that_stays_can_be_listed_used_and_removed() {
     );
     assert!(stdout(&engine.asb(&["ps"])).contains("web"));
     stdout(&engine.asb(&["exec", "web", "--", "sh", "-c", "echo 1 > ~/state"]));
-    assert_eq!(stdout(&engine.asb(&["exec", "web", "--", "sh", "-c", "cat ~/state"])), "1\n", "it is stateful");
+    assert_eq!(
+        stdout(&engine.asb(&["exec", "web", "--", "sh", "-c", "cat ~/state"])),
+        "1\n",
+        "it is stateful"
+    );
     assert_eq!(stdout(&engine.asb(&["rm", "web"])), "web\n");
     assert_nothing_left(engine.data_dir.path());
     engine.stop();
