@@ -54,7 +54,17 @@ async fn join(mut process: AttachedProcess, tty: bool) -> anyhow::Result<ExitCod
     let stdout = process.stdout().map(|from| copy(from, tokio::io::stdout()));
     let stderr = process.stderr().map(|from| copy(from, tokio::io::stderr()));
     let outputs = futures::future::join_all([stdout, stderr].into_iter().flatten());
-    let (_, status) = tokio::join!(outputs, status);
+    let (mut outputs, mut status) = (std::pin::pin!(outputs), std::pin::pin!(status));
+    let status = tokio::select! {
+        _ = &mut outputs => status.await,
+        // A connection that was lost ends the status but never the streams.
+        status = &mut status => {
+            if status.is_some() {
+                outputs.await;
+            }
+            status
+        }
+    };
     stdin.into_iter().chain(sizes).for_each(|task| task.abort());
     exit_code(status)
 }

@@ -114,3 +114,21 @@ fn second_engine_in_one_directory_is_refused() {
     assert_eq!(info["pid"], engine.info["pid"], "up --detach finds the one that runs");
     engine.stop();
 }
+
+#[test]
+fn exec_ends_with_an_error_when_the_engine_is_killed() {
+    let mut engine = Engine::start();
+    stdout(&engine.asb(&["run", "--detach", "--name", "web"]));
+    let mut exec =
+        engine.command(&["exec", "web", "--", "sh", "-c", "echo started; sleep 60"]).spawn().unwrap();
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(exec.stdout.as_mut().unwrap()), &mut line)
+        .unwrap();
+    assert_eq!(line, "started\n");
+    engine.kill();
+    eventually("the command returns", || exec.try_wait().unwrap().is_some());
+    let ended = exec.wait_with_output().unwrap();
+    assert!(!ended.status.success() && text(&ended).contains("lost"), "{}", text(&ended));
+    engine.restart();
+    engine.stop();
+}
