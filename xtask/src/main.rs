@@ -2,20 +2,36 @@
 
 #[cfg(test)]
 mod arrows;
+mod image;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
 fn main() -> anyhow::Result<()> {
-    match std::env::args().nth(1).as_deref() {
-        Some("crds") => write_crds(&crds_dir()),
-        other => bail!("unknown task {other:?}; tasks: crds (writes deploy/crds)"),
+    let arguments: Vec<_> = std::env::args().skip(1).collect();
+    let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+    match arguments[..] {
+        ["crds"] => write_crds(&crds_dir()),
+        ["image", dir] => image::write(Path::new(dir), env!("CARGO_PKG_VERSION"), "release"),
+        ["image", dir, tag] => image::write(Path::new(dir), tag, "release"),
+        ["image", dir, tag, profile] => image::write(Path::new(dir), tag, profile),
+        _ => bail!("unknown task {arguments:?}; tasks:\n{TASKS}"),
     }
 }
 
+const TASKS: &str = "\
+  crds                        writes deploy/crds
+  image DIR [TAG [PROFILE]]   writes the controller's container image as an archive";
+
+/// The folder of the repository.
+fn root() -> PathBuf {
+    let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
+    xtask.parent().unwrap_or(xtask).to_owned()
+}
+
 fn crds_dir() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/crds")
+    root().join("deploy/crds")
 }
 
 fn write_crds(dir: &Path) -> anyhow::Result<()> {
