@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod arrows;
+mod deploy;
 mod image;
 
 use std::path::{Path, PathBuf};
@@ -13,6 +14,8 @@ fn main() -> anyhow::Result<()> {
     let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
         ["crds"] => write_crds(&crds_dir()),
+        ["deploy"] => deploy::write(&root()),
+        ["release", dir] => deploy::release(Path::new(dir)),
         ["image", dir] => image::write(Path::new(dir), env!("CARGO_PKG_VERSION"), "release"),
         ["image", dir, tag] => image::write(Path::new(dir), tag, "release"),
         ["image", dir, tag, profile] => image::write(Path::new(dir), tag, profile),
@@ -22,6 +25,8 @@ fn main() -> anyhow::Result<()> {
 
 const TASKS: &str = "\
   crds                        writes deploy/crds
+  deploy                      writes the rest of deploy/
+  release DIR                 writes the manifests of a release
   image DIR [TAG [PROFILE]]   writes the controller's container image as an archive";
 
 /// The folder of the repository.
