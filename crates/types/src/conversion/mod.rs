@@ -82,8 +82,10 @@ impl Kind {
     }
 }
 
-/// The object at the version `to`, for example `agents.x-k8s.io/v1alpha1`.
-pub fn convert(mut object: Value, to: &str) -> Result<Value, Error> {
+/// Brings an object to the version `to`, for example `agents.x-k8s.io/v1alpha1`.
+///
+/// An object of an unknown kind or version is left as it is; one with a wrong annotation is of no use afterwards.
+pub fn convert(object: &mut Value, to: &str) -> Result<(), Error> {
     let from = object["apiVersion"].as_str().unwrap_or_default().to_owned();
     let kind = object["kind"].as_str().unwrap_or_default().to_owned();
     let unknown = || Error::Unknown { api_version: from.clone(), kind: kind.clone(), to: to.to_owned() };
@@ -91,11 +93,11 @@ pub fn convert(mut object: Value, to: &str) -> Result<Value, Error> {
     let want = to.strip_prefix(group).and_then(|rest| rest.strip_prefix('/')).ok_or_else(unknown)?;
     let known = Kind::of(group, &kind).ok_or_else(unknown)?;
     match (have, want) {
-        (VERSION, V1ALPHA1) => known.to_alpha(&mut object),
-        (V1ALPHA1, VERSION) => known.to_beta(&mut object)?,
+        (VERSION, V1ALPHA1) => known.to_alpha(object),
+        (V1ALPHA1, VERSION) => known.to_beta(object)?,
         (VERSION, VERSION) | (V1ALPHA1, V1ALPHA1) => {}
         _ => return Err(unknown()),
     }
     object["apiVersion"] = to.into();
-    Ok(object)
+    Ok(())
 }

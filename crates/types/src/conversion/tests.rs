@@ -28,7 +28,9 @@ fn beta(kind: &str, spec: Value) -> Value {
 
 fn to(version: &str, object: &Value) -> Value {
     let kind = object["kind"].as_str().unwrap();
-    convert(object.clone(), &format!("{}/{version}", group(kind))).unwrap()
+    let mut object = object.clone();
+    convert(&mut object, &format!("{}/{version}", group(kind))).unwrap();
+    object
 }
 
 pub(super) fn to_beta(object: &Value) -> Value {
@@ -222,9 +224,9 @@ fn changing_a_claim_at_v1alpha1_keeps_its_volumes() {
 fn volumes_that_do_not_fit_are_refused_rather_than_lost() {
     let volumes = json!([{"spec": {"storageClassName": "x".repeat(note::LIMIT)}}]);
     let stored = beta("SandboxClaim", json!({"warmPoolRef": {"name": "p"}, "volumeClaimTemplates": volumes}));
-    let shown = to_alpha(&stored);
+    let mut shown = to_alpha(&stored);
     assert!(shown.to_string().len() < 1024);
-    let refused = convert(shown, stored["apiVersion"].as_str().unwrap()).unwrap_err();
+    let refused = convert(&mut shown, stored["apiVersion"].as_str().unwrap()).unwrap_err();
     assert!(refused.to_string().contains(CLAIM_NOTE), "{refused}");
 }
 
@@ -264,7 +266,7 @@ fn the_volume_policy_of_a_template_travels_in_its_annotation() {
     assert!(to_beta(&cleared)["spec"]["volumeClaimTemplatesPolicy"].is_null());
 
     shown["metadata"]["annotations"][POLICY] = "Sometimes".into();
-    let refused = convert(shown, "extensions.agents.x-k8s.io/v1beta1").unwrap_err();
+    let refused = convert(&mut shown, "extensions.agents.x-k8s.io/v1beta1").unwrap_err();
     assert!(matches!(&refused, Error::Annotation { annotation, .. } if annotation == POLICY), "{refused}");
 }
 
@@ -312,7 +314,7 @@ fn notes_that_would_put_wrong_types_into_v1beta1_are_refused() {
         let key = format!("api.agents.x-k8s.io/v1beta1-{}-state", kind.to_lowercase());
         let mut shown = alpha(kind, json!({"sandboxTemplateRef": {"name": "t"}}));
         shown["metadata"]["annotations"] = json!({key.as_str(): note.to_string()});
-        let refused = convert(shown, &format!("{}/v1beta1", group(kind))).unwrap_err();
+        let refused = convert(&mut shown, &format!("{}/v1beta1", group(kind))).unwrap_err();
         assert!(refused.to_string().contains(&key), "{refused}");
     }
 }
@@ -320,10 +322,11 @@ fn notes_that_would_put_wrong_types_into_v1beta1_are_refused() {
 #[test]
 fn only_our_kinds_and_versions_are_converted() {
     let sandbox = beta("Sandbox", json!({}));
+    let mut same = sandbox.clone();
     for to in ["agents.x-k8s.io/v2", "extensions.agents.x-k8s.io/v1alpha1", "v1", ""] {
-        assert!(matches!(convert(sandbox.clone(), to), Err(Error::Unknown { .. })), "{to}");
+        assert!(matches!(convert(&mut same, to), Err(Error::Unknown { .. })), "{to}");
     }
-    let pod = json!({"apiVersion": "v1", "kind": "Pod"});
-    assert!(convert(pod, "v1").is_err());
-    assert_eq!(convert(sandbox.clone(), "agents.x-k8s.io/v1beta1"), Ok(sandbox));
+    assert!(convert(&mut json!({"apiVersion": "v1", "kind": "Pod"}), "v1").is_err());
+    assert_eq!(convert(&mut same, "agents.x-k8s.io/v1beta1"), Ok(()));
+    assert_eq!(same, sandbox);
 }
