@@ -145,7 +145,7 @@ pub fn files() -> anyhow::Result<Vec<(String, String)>> {
     .collect::<anyhow::Result<Vec<_>>>()?;
     // Without an extension, because `kubectl apply -f deploy/crds` reads every .yaml.
     for flavour in ["crds", "crds-v1beta1"] {
-        let names: Vec<_> = crate::crd_files()?.into_iter().map(|(file, _)| file).collect();
+        let names = crds().iter().map(crate::crd_file).collect::<anyhow::Result<Vec<_>>>()?;
         let names: Vec<_> = names.iter().map(String::as_str).collect();
         files.push((format!("deploy/{flavour}/Kustomization"), yaml(&[kustomization(&names, &[], &[])])?));
     }
