@@ -4,6 +4,7 @@
 //! flags ─► options ─► settings (pure) ─► process: caches, controllers
 //! ```
 
+pub mod election;
 pub mod go;
 pub mod options;
 pub mod process;
