@@ -70,7 +70,8 @@ pub async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, router: Rout
 }
 
 async fn connection(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router) {
-    let service = TowerToHyperService::new(router.map_request(|request: hyper::Request<_>| request.map(Body::new)));
+    let service =
+        TowerToHyperService::new(router.map_request(|request: hyper::Request<_>| request.map(Body::new)));
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(PATIENCE)

@@ -1,12 +1,13 @@
 //! What the flags amount to, once they are checked. Pure: nothing is read or opened here.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use asb_controllers::{Config, warm_pool};
+use asb_controllers::{Config, Scope, warm_pool};
 
 use crate::go::Address;
-use crate::tls::{self, Tls};
 use crate::options::{Flags, LogFlags, Options, WebhookFlags, WithoutEffect};
+use crate::tls::{self, Tls};
 
 /// More workers than this hardly ever help.
 const MANY_WORKERS: usize = 1000;
@@ -23,8 +24,7 @@ pub struct Problem {
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub kubeconfig: Option<PathBuf>,
-    /// Whether to run the controllers of templates, warm pools and claims.
-    pub extensions: bool,
+    pub scope: Scope,
     /// `None`: this process writes without asking others.
     pub election: Option<Election>,
     /// `None`: no metrics are served.
@@ -82,7 +82,11 @@ impl Options {
         warnings.extend(crowd(&flags, &controllers));
         warnings.extend(ignored_log_flags(&flags.log));
         Ok(Settings {
-            extensions: flags.extensions,
+            scope: Scope {
+                namespaces: namespaces(&flags.watch_namespaces),
+                extensions: flags.extensions,
+                labelled_only: flags.cache_label_selectors,
+            },
             election: flags
                 .leader_elect
                 .then(|| Election { namespace: given(&flags.leader_election_namespace) }),
@@ -135,7 +139,7 @@ fn controllers(flags: &Flags) -> Result<Config, Problem> {
         template_workers: usize::try_from(flags.sandbox_template_concurrent_workers).unwrap_or(1).max(1),
         router_namespace: flags.router_namespace.clone(),
         warm_pools,
-        namespace: flags.watch_namespaces.first().cloned(),
+        ..Config::default()
     })
 }
 
@@ -150,6 +154,12 @@ fn metrics(flags: &Flags) -> Result<Option<Metrics>, Problem> {
     };
     let tls = flags.metrics_secure_serving.then_some(tls);
     Ok(address.map(|address| Metrics { address, tls }))
+}
+
+/// Each once: a namespace that is named twice is not watched twice.
+fn namespaces(named: &[String]) -> Vec<String> {
+    let named = named.iter().map(|name| name.trim()).filter(|name| !name.is_empty());
+    named.map(str::to_owned).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 fn webhook(flags: &WebhookFlags, cluster_domain: &str) -> Result<Option<Webhook>, Problem> {
@@ -218,7 +228,6 @@ fn without_effect(flags: &WithoutEffect) -> Result<Vec<String>, Problem> {
         ("kube-api-burst", flags.kube_api_burst != 10),
         ("api-connections", flags.api_connections != 1),
         ("separate-watch-connection", flags.separate_watch_connection),
-        ("cache-label-selectors", flags.cache_label_selectors),
         ("sandbox-write-behind-window", !flags.sandbox_write_behind_window.is_zero()),
     ];
     Ok(set.into_iter().filter(|(_, set)| *set).map(|(flag, _)| no_effect(flag)).collect())
@@ -294,7 +303,8 @@ mod tests {
         assert_eq!(settings.metrics.unwrap().address, address(8080));
         assert_eq!(settings.probes, Some(address(8081)));
         assert_eq!(settings.election, Some(Election { namespace: None }));
-        assert!(!settings.extensions && !settings.tracing && settings.rest_client_metrics);
+        assert_eq!(settings.scope, Scope::default());
+        assert!(!settings.tracing && settings.rest_client_metrics);
         assert_eq!(settings.log, Log { json: true, level: tracing::Level::INFO });
         assert!(settings.warnings.is_empty(), "{:?}", settings.warnings);
         let config = settings.controllers;
@@ -393,7 +403,8 @@ mod tests {
 
     #[test]
     fn flags_without_effect_are_accepted_and_said_to_be() {
-        let settings = settings(&["--enable-pprof", "--api-connections=4", "--zap-stacktrace-level=panic"]).unwrap();
+        let settings =
+            settings(&["--enable-pprof", "--api-connections=4", "--zap-stacktrace-level=panic"]).unwrap();
         let without = |flag: &str| format!("--{flag} has no effect in this implementation");
         let flags = ["enable-pprof", "api-connections", "zap-stacktrace-level"];
         assert_eq!(settings.warnings, flags.map(without));

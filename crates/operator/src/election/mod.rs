@@ -44,6 +44,12 @@ impl Default for Timing {
     }
 }
 
+/// A name that no other process has, and that tells a person where it runs.
+pub fn identity() -> String {
+    let machine = rustix::system::uname();
+    format!("{}_{}", machine.nodename().to_string_lossy(), uuid::Uuid::new_v4())
+}
+
 /// One replica that wants to write.
 pub struct Candidate {
     api: Api<Lease>,
