@@ -17,8 +17,11 @@ pub mod queue;
 mod run;
 pub mod sandbox;
 pub mod template;
+pub mod trace;
 pub mod warm_pool;
 mod write;
+
+use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
@@ -40,6 +43,8 @@ pub struct Config {
     pub warm_pools: warm_pool::Settings,
     /// Where everything is counted.
     pub metrics: metrics::Metrics,
+    /// Whoever exports spans.
+    pub traces: Option<Arc<dyn trace::Traces>>,
     /// Asks all controllers to finish what they have begun, begin nothing more, and return.
     pub stop: CancellationToken,
 }
@@ -53,6 +58,7 @@ impl Default for Config {
             router_namespace: "agent-sandbox-system".to_owned(),
             warm_pools: warm_pool::Settings::default(),
             metrics: metrics::Metrics::default(),
+            traces: None,
             stop: CancellationToken::new(),
         }
     }

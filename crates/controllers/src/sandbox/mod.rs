@@ -12,6 +12,7 @@
 mod apply;
 mod child;
 pub mod judge;
+mod milestone;
 pub mod plan;
 mod pod;
 mod service;
@@ -19,20 +20,22 @@ mod service;
 mod tests;
 mod volume;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use asb_types::{GROUP, Sandbox, key};
+use asb_types::{GROUP, Sandbox, SandboxStatus, key};
 use jiff::Timestamp;
 use kube::{Client, Resource};
 use tokio::task::JoinSet;
-use tracing::Instrument;
+use tokio::time::Instant;
+use tracing::{Instrument, Span};
 
 use crate::Config;
 use crate::cache::Change;
 use crate::caches::{BY_OWNER, Caches};
 use crate::object::{Key, controller_of, is_kind};
 use crate::queue::{Outcome, Queue};
-use crate::run;
+use crate::{run, trace};
+use milestone::Begun;
 use plan::{ProblemKind, Seen};
 
 /// What the controller knows and where it writes.
@@ -41,6 +44,7 @@ pub(crate) struct World {
     caches: Arc<Caches>,
     config: Config,
     queue: Arc<Queue<Key>>,
+    begun: Mutex<Begun>,
 }
 
 /// Runs the controller until it is asked to stop, or the future is dropped.
@@ -53,7 +57,7 @@ pub async fn run(client: Client, caches: Arc<Caches>, config: Config) {
         caches.services.listen(waker(&queue, sandbox_of)),
         caches.volume_claims.listen(waker(&queue, sandbox_of)),
     );
-    let world = Arc::new(World { client, caches: caches.clone(), config, queue });
+    let world = Arc::new(World { client, caches: caches.clone(), config, queue, begun: Mutex::default() });
     // Dropped with this future, and with it every worker.
     let mut workers = JoinSet::new();
     for _ in 0..world.config.sandbox_workers {
@@ -82,21 +86,34 @@ fn sandbox_of(child: &impl Resource) -> Option<Key> {
 }
 
 async fn reconcile(world: &World, key: &Key) -> Outcome {
-    let Some(sandbox) = world.caches.sandboxes.get(key) else { return Outcome::Done };
-    if sandbox.metadata.deletion_timestamp.is_some() {
+    let sandbox = world.caches.sandboxes.get(key);
+    let Some(sandbox) = sandbox.filter(|sandbox| sandbox.metadata.deletion_timestamp.is_none()) else {
+        world.begun().forget(key);
         return Outcome::Done;
-    }
+    };
     let now = Timestamp::now();
-    let plan = plan::plan(&sandbox, &world.observe(&sandbox), now);
+    let seen = world.observe(&sandbox);
+    if let Ok(Some(pod)) = plan::tracked_pod(&seen) {
+        tracing::debug!(
+            pod.Name = pod.metadata.name,
+            pod.Phase = pod.status.phase,
+            "ExistingPodStatusObserved"
+        );
+    }
+    let plan = plan::plan(&sandbox, &seen, now);
     let mut problems = plan.problems;
+    if let Some(context) = trace::context(world.config.traces.as_deref(), &Span::current(), &*sandbox) {
+        problems.extend(apply::write_trace(world, key, &context).await.err());
+    }
     problems.extend(apply::apply(world, &key.namespace, plan.actions).await);
 
     let status =
         judge::judge(&sandbox, &world.observe(&sandbox), &problems, &world.config.cluster_domain, now);
-    if judge::worth_writing(sandbox.status.as_ref(), &status)
-        && let Err(problem) = apply::write_status(world, &sandbox, &status).await
-    {
-        problems.push(problem);
+    if judge::worth_writing(sandbox.status.as_ref(), &status) {
+        match apply::write_status(world, &sandbox, &status).await {
+            Ok(()) => world.count(&sandbox, &status),
+            Err(problem) => problems.push(problem),
+        }
     }
     for problem in problems.iter().filter(|problem| problem.kind == ProblemKind::Failed) {
         tracing::warn!(step = ?problem.step, problem = %problem.message, "sandbox is not as it should be");
@@ -112,10 +129,39 @@ async fn reconcile(world: &World, key: &Key) -> Outcome {
 impl World {
     async fn work(self: Arc<Self>) {
         let reconcile = async |key: Key| {
-            let span = tracing::info_span!("sandbox", sandbox = %key);
+            let span = self.span(&key);
             reconcile(&self, &key).instrument(span).await
         };
         run::work(&self.queue, reconcile).await;
+    }
+
+    /// The span of one pass, which belongs to the trace of whoever asked for the Sandbox.
+    fn span(&self, key: &Key) -> Span {
+        let span = tracing::info_span!(
+            "ReconcileSandbox",
+            sandbox.name = key.name,
+            sandbox.namespace = key.namespace,
+            "agents.x-k8s.io/created-by" = tracing::field::Empty,
+        );
+        let sandbox = self.caches.sandboxes.get(key);
+        let labels = sandbox.as_ref().and_then(|sandbox| sandbox.metadata.labels.as_ref());
+        if let Some(creator) = labels.and_then(|labels| labels.get(key::CREATED_BY)) {
+            span.record(key::CREATED_BY, key::normalized_creator(creator));
+        }
+        trace::join(self.config.traces.as_deref(), &span, sandbox.as_deref());
+        span
+    }
+
+    /// Counts what a status that was written means.
+    fn count(&self, sandbox: &Sandbox, status: &SandboxStatus) {
+        let namespace = sandbox.metadata.namespace.as_deref().unwrap_or_default();
+        for milestone in self.begun().judge(sandbox, status, Instant::now()) {
+            self.config.metrics.happened(namespace, milestone);
+        }
+    }
+
+    fn begun(&self) -> MutexGuard<'_, Begun> {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn observe(&self, sandbox: &Sandbox) -> Seen {

@@ -27,7 +27,7 @@ use crate::Config;
 use crate::caches::Caches;
 use crate::object::{Key, NetworkPolicy, controller_of, is_kind};
 use crate::queue::{Outcome, Queue};
-use crate::run;
+use crate::{run, trace};
 
 /// What the controller knows and where it writes.
 pub(crate) struct World {
@@ -86,7 +86,13 @@ async fn reconcile(world: &World, key: &Key) -> Outcome {
 impl World {
     async fn work(self: Arc<Self>) {
         let reconcile = async |key: Key| {
-            let span = tracing::info_span!("template", template = %key);
+            let span = tracing::info_span!(
+                "ReconcileSandboxTemplate",
+                sandboxtemplate.name = key.name,
+                sandboxtemplate.namespace = key.namespace,
+            );
+            let template = self.caches.templates.get(&key);
+            trace::join(self.config.traces.as_deref(), &span, template.as_deref());
             reconcile(&self, &key).instrument(span).await
         };
         run::work(&self.queue, reconcile).await;
