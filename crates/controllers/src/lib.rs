@@ -5,19 +5,27 @@
 //! ```
 //!
 //! A controller sees only a `kube::Client`: it cannot tell which API server answers. One folder per
-//! kind; `sandbox` is the model. What all of them share is beside it: `cache` (what was seen and
+//! kind; `sandbox` is the model. What all of them share is beside it: `caches` (what was seen and
 //! written), `queue` (what to look at), `run` (the loops), `write` (the effects), `object` (lean views
 //! of the core kinds).
 
 pub mod cache;
+pub mod caches;
+pub mod metrics;
 pub mod object;
 pub mod queue;
 mod run;
 pub mod sandbox;
 pub mod template;
+pub mod trace;
 pub mod warm_pool;
 mod write;
 
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+pub use caches::{Caches, Scope};
 pub use run::all as run_all;
 
 /// What all controllers are started with.
@@ -33,8 +41,12 @@ pub struct Config {
     pub router_namespace: String,
     /// How pools are filled and watched over.
     pub warm_pools: warm_pool::Settings,
-    /// Watch this namespace only; `None` means all.
-    pub namespace: Option<String>,
+    /// Where everything is counted.
+    pub metrics: metrics::Metrics,
+    /// Whoever exports spans.
+    pub traces: Option<Arc<dyn trace::Traces>>,
+    /// Asks all controllers to finish what they have begun, begin nothing more, and return.
+    pub stop: CancellationToken,
 }
 
 impl Default for Config {
@@ -45,7 +57,9 @@ impl Default for Config {
             template_workers: 1,
             router_namespace: "agent-sandbox-system".to_owned(),
             warm_pools: warm_pool::Settings::default(),
-            namespace: None,
+            metrics: metrics::Metrics::default(),
+            traces: None,
+            stop: CancellationToken::new(),
         }
     }
 }

@@ -30,6 +30,10 @@ pub struct Flags {
     /// Namespace of the router, which the default NetworkPolicy of a template lets in
     #[arg(long, default_value = "agent-sandbox-system", value_name = "NAMESPACE")]
     pub router_namespace: String,
+    /// Of Pods, Services and volume claims watch only those with our label; strangers under the name of a
+    /// Sandbox are then noticed later
+    #[arg(long)]
+    pub cache_label_selectors: bool,
 
     /// Let only one of several replicas write
     #[arg(long, default_value_t = true)]
@@ -181,8 +185,6 @@ pub struct WithoutEffect {
     pub api_connections: i64,
     #[arg(long, hide = true)]
     pub separate_watch_connection: bool,
-    #[arg(long, hide = true)]
-    pub cache_label_selectors: bool,
     #[arg(long, hide = true, default_value = "0", value_parser = go::duration)]
     pub sandbox_write_behind_window: Duration,
 }

@@ -3,16 +3,21 @@
 use std::process::ExitCode;
 
 use anyhow::Context;
+use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 
+use crate::metrics::requests::Requests;
+use crate::operator::Operator;
 use crate::options::Options;
 use crate::settings::{Log, Settings};
+use crate::version::Version;
 
 /// Runs until a signal asks to stop. What goes wrong is logged, and makes the exit code 1.
 pub async fn run(options: Options) -> ExitCode {
     if options.0.version {
-        println!("agent-sandbox-controller {}", env!("CARGO_PKG_VERSION"));
+        println!("{}", Version::here());
         return ExitCode::SUCCESS;
     }
     let settings = match options.settings() {
@@ -23,7 +28,10 @@ pub async fn run(options: Options) -> ExitCode {
         }
     };
     init_log(&settings.log);
-    match serve(settings).await {
+    for warning in &settings.warnings {
+        tracing::warn!("{warning}");
+    }
+    match serve(&settings).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!(error = format!("{error:#}"), "controller failed");
@@ -32,25 +40,25 @@ pub async fn run(options: Options) -> ExitCode {
     }
 }
 
-async fn serve(settings: Settings) -> anyhow::Result<()> {
-    for warning in &settings.warnings {
-        tracing::warn!("{warning}");
-    }
-    let client = kube::Client::try_from(cluster(&settings).await?)?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let ready = || tracing::info!("caches are complete; controllers run");
-    let run = async {
-        if settings.extensions {
-            asb_controllers::run_all(client, settings.controllers, ready).await;
-        } else {
-            asb_controllers::sandbox::run(client, settings.controllers, ready).await;
-        }
+async fn serve(settings: &Settings) -> anyhow::Result<()> {
+    let requests = settings.rest_client_metrics.then(Requests::default);
+    let client = ClientBuilder::try_from(cluster(settings).await?)?;
+    let client = match &requests {
+        Some(requests) => client.with_layer(requests).build(),
+        None => client.build(),
     };
-    tokio::select! {
-        () = run => anyhow::bail!("the controllers stopped"),
-        _ = terminate.recv() => Ok(()),
-        _ = tokio::signal::ctrl_c() => Ok(()),
-    }
+    let operator = Operator::open(client, settings, requests.as_ref()).await?;
+    let stop = CancellationToken::new();
+    let stopping = stop.clone();
+    let mut terminate = signal(SignalKind::terminate())?;
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = tokio::signal::ctrl_c() => {}
+        }
+        stopping.cancel();
+    });
+    operator.run(stop).await
 }
 
 /// Where the API server is, and how to speak to it.

@@ -1,11 +1,13 @@
 //! What the flags amount to, once they are checked. Pure: nothing is read or opened here.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use asb_controllers::{Config, warm_pool};
+use asb_controllers::{Config, Scope, warm_pool};
 
 use crate::go::Address;
 use crate::options::{Flags, LogFlags, Options, WebhookFlags, WithoutEffect};
+use crate::tls::{self, Tls};
 
 /// More workers than this hardly ever help.
 const MANY_WORKERS: usize = 1000;
@@ -22,8 +24,7 @@ pub struct Problem {
 #[derive(Debug, Clone)]
 pub struct Settings {
     pub kubeconfig: Option<PathBuf>,
-    /// Whether to run the controllers of templates, warm pools and claims.
-    pub extensions: bool,
+    pub scope: Scope,
     /// `None`: this process writes without asking others.
     pub election: Option<Election>,
     /// `None`: no metrics are served.
@@ -49,6 +50,8 @@ pub struct Election {
 #[derive(Debug, Clone)]
 pub struct Metrics {
     pub address: Address,
+    /// `None`: plain HTTP.
+    pub tls: Option<Tls>,
 }
 
 /// Who answers conversion requests, and with which certificate.
@@ -79,12 +82,15 @@ impl Options {
         warnings.extend(crowd(&flags, &controllers));
         warnings.extend(ignored_log_flags(&flags.log));
         Ok(Settings {
-            extensions: flags.extensions,
+            scope: Scope {
+                namespaces: namespaces(&flags.watch_namespaces),
+                extensions: flags.extensions,
+                labelled_only: flags.cache_label_selectors,
+            },
             election: flags
                 .leader_elect
                 .then(|| Election { namespace: given(&flags.leader_election_namespace) }),
-            metrics: address("metrics-bind-address", &flags.metrics_bind_address)?
-                .map(|address| Metrics { address }),
+            metrics: metrics(&flags)?,
             probes: address("health-probe-bind-address", &flags.health_probe_bind_address)?,
             rest_client_metrics: flags.enable_rest_client_metrics,
             tracing: flags.enable_tracing,
@@ -133,8 +139,27 @@ fn controllers(flags: &Flags) -> Result<Config, Problem> {
         template_workers: usize::try_from(flags.sandbox_template_concurrent_workers).unwrap_or(1).max(1),
         router_namespace: flags.router_namespace.clone(),
         warm_pools,
-        namespace: flags.watch_namespaces.first().cloned(),
+        ..Config::default()
     })
+}
+
+fn metrics(flags: &Flags) -> Result<Option<Metrics>, Problem> {
+    let address = address("metrics-bind-address", &flags.metrics_bind_address)?;
+    let tls = Tls {
+        certificates: given(&flags.metrics_cert_dir).map(PathBuf::from),
+        versions: tls::versions(&flags.tls_min_version)
+            .map_err(|reason| problem("tls-min-version", reason))?,
+        suites: tls::suites(&flags.tls_cipher_suites)
+            .map_err(|reason| problem("tls-cipher-suites", reason))?,
+    };
+    let tls = flags.metrics_secure_serving.then_some(tls);
+    Ok(address.map(|address| Metrics { address, tls }))
+}
+
+/// Each once: a namespace that is named twice is not watched twice.
+fn namespaces(named: &[String]) -> Vec<String> {
+    let named = named.iter().map(|name| name.trim()).filter(|name| !name.is_empty());
+    named.map(str::to_owned).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 fn webhook(flags: &WebhookFlags, cluster_domain: &str) -> Result<Option<Webhook>, Problem> {
@@ -203,7 +228,6 @@ fn without_effect(flags: &WithoutEffect) -> Result<Vec<String>, Problem> {
         ("kube-api-burst", flags.kube_api_burst != 10),
         ("api-connections", flags.api_connections != 1),
         ("separate-watch-connection", flags.separate_watch_connection),
-        ("cache-label-selectors", flags.cache_label_selectors),
         ("sandbox-write-behind-window", !flags.sandbox_write_behind_window.is_zero()),
     ];
     Ok(set.into_iter().filter(|(_, set)| *set).map(|(flag, _)| no_effect(flag)).collect())
@@ -244,4 +268,145 @@ fn no_effect(flag: &str) -> String {
 
 fn problem(flag: &'static str, reason: impl Into<String>) -> Problem {
     Problem { flag, reason: reason.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    #[command(disable_version_flag = true)]
+    struct Args {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn settings(flags: &[&str]) -> Result<Settings, Problem> {
+        let args = Args::try_parse_from(["controller"].iter().chain(flags)).expect("the flags can be read");
+        args.options.settings()
+    }
+
+    #[test]
+    fn flags_are_consistent() {
+        <Args as clap::CommandFactory>::command().debug_assert();
+    }
+
+    /// MG-02, MG-10
+    #[test]
+    fn defaults_are_those_of_the_reference() {
+        let settings = settings(&[]).unwrap();
+        let address = |port| Address { host: String::new(), port };
+        assert_eq!(settings.metrics.unwrap().address, address(8080));
+        assert_eq!(settings.probes, Some(address(8081)));
+        assert_eq!(settings.election, Some(Election { namespace: None }));
+        assert_eq!(settings.scope, Scope::default());
+        assert!(!settings.tracing && settings.rest_client_metrics);
+        assert_eq!(settings.log, Log { json: true, level: tracing::Level::INFO });
+        assert!(settings.warnings.is_empty(), "{:?}", settings.warnings);
+        let config = settings.controllers;
+        assert_eq!((config.cluster_domain.as_str(), config.sandbox_workers), ("cluster.local", 100));
+        assert_eq!(config.warm_pools, warm_pool::Settings::default());
+        assert_eq!(config.warm_pools.readiness_grace, Duration::from_secs(300));
+        assert_eq!(config.warm_pools.unschedulable_recheck, Duration::from_secs(60));
+        let webhook = settings.webhook.unwrap();
+        assert_eq!((webhook.port, webhook.manage_certificates), (9443, true));
+        assert_eq!(webhook.service, "agent-sandbox-webhook-service");
+    }
+
+    /// MG-02
+    #[test]
+    fn what_is_said_passes_through() {
+        let settings = settings(&[
+            "--leader-elect=true",
+            "--leader-election-namespace=ops",
+            "--metrics-bind-address=0",
+            "--health-probe-bind-address",
+            "127.0.0.1:9000",
+            "--extensions",
+            "--enable-warm-pool-eviction=false",
+            "--sandbox-warm-pool-replenish-delay=1m30s",
+            "--sandbox-warm-pool-max-refill-rate=2.5",
+            "--sandbox-concurrent-workers=7",
+            "--watch-namespaces=a,b",
+            "--enable-webhook=false",
+            "--zap-devel",
+        ])
+        .unwrap();
+        assert_eq!(settings.election, Some(Election { namespace: Some("ops".to_owned()) }));
+        assert!(settings.metrics.is_none() && settings.webhook.is_none());
+        assert_eq!(settings.probes, Some(Address { host: "127.0.0.1".to_owned(), port: 9000 }));
+        assert_eq!(settings.scope.namespaces, ["a", "b"]);
+        assert!(settings.scope.extensions);
+        assert_eq!(settings.log, Log { json: false, level: tracing::Level::DEBUG });
+        let config = settings.controllers;
+        assert_eq!(config.sandbox_workers, 7);
+        assert!(!config.warm_pools.safe_to_evict);
+        assert_eq!(config.warm_pools.replenish_delay, Duration::from_secs(90));
+        assert_eq!(config.warm_pools.max_refill_rate, 2.5);
+    }
+
+    /// MG-07
+    #[test]
+    fn values_that_cannot_be_used_are_refused_by_the_name_of_their_flag() {
+        for said in [
+            "--sandbox-concurrent-workers=0",
+            "--sandbox-claim-concurrent-workers=-1",
+            "--sandbox-warm-pool-concurrent-workers=0",
+            "--sandbox-warm-pool-max-batch-size=0",
+            "--sandbox-warm-pool-max-refill-rate=-0.1",
+            "--sandbox-warm-pool-max-refill-rate=inf",
+            "--sandbox-warm-pool-max-refill-rate=nan",
+            "--sandbox-warm-pool-readiness-grace-period=0",
+            "--sandbox-warm-pool-unschedulable-recheck-interval=0s",
+            "--kube-api-burst=0",
+            "--api-connections=0",
+            "--api-connections=-3",
+            "--metrics-bind-address=nowhere",
+            "--health-probe-bind-address=:99999",
+            "--tls-min-version=VersionTLS11",
+            "--tls-cipher-suites=TLS_RSA_WITH_RC4_128_SHA",
+            "--webhook-cert-name= ",
+            "--webhook-key-name=",
+            "--zap-encoder=xml",
+            "--zap-log-level=loud",
+        ] {
+            let problem = settings(&[said]).expect_err(said);
+            let flag = said.trim_start_matches('-').split('=').next().unwrap();
+            assert_eq!(problem.flag, flag);
+            assert!(problem.to_string().starts_with(&format!("invalid value for --{flag}: ")), "{problem}");
+        }
+    }
+
+    #[test]
+    fn values_that_cannot_be_read_are_refused_by_the_name_of_their_flag() {
+        for said in ["--leader-elect=maybe", "--sandbox-write-behind-window=-1s", "--kube-api-burst=ten"] {
+            let error = Args::try_parse_from(["controller", said]).err().expect(said).to_string();
+            assert!(error.contains(said.split('=').next().unwrap()), "{error}");
+        }
+        let error = Args::try_parse_from(["controller", "--no-such-flag"]).err().unwrap();
+        assert!(error.to_string().contains("--no-such-flag"));
+    }
+
+    #[test]
+    fn too_many_workers_are_warned_of() {
+        let warnings = |flags: &[&str]| settings(flags).unwrap().warnings;
+        assert!(warnings(&["--sandbox-concurrent-workers=1000"]).is_empty());
+        let many = warnings(&["--sandbox-concurrent-workers=1000", "--extensions"]);
+        assert_eq!(many, ["1052 workers in total are more than 1000"]);
+        let bursting = warnings(&["--kube-api-qps=50"]);
+        assert_eq!(bursting.last().unwrap(), "100 workers in total are more than --kube-api-burst=10");
+    }
+
+    #[test]
+    fn flags_without_effect_are_accepted_and_said_to_be() {
+        let settings =
+            settings(&["--enable-pprof", "--api-connections=4", "--zap-stacktrace-level=panic"]).unwrap();
+        let without = |flag: &str| format!("--{flag} has no effect in this implementation");
+        let flags = ["enable-pprof", "api-connections", "zap-stacktrace-level"];
+        assert_eq!(settings.warnings, flags.map(without));
+    }
 }

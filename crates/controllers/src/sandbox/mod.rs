@@ -12,6 +12,7 @@
 mod apply;
 mod child;
 pub mod judge;
+mod milestone;
 pub mod plan;
 mod pod;
 mod service;
@@ -19,63 +20,56 @@ mod service;
 mod tests;
 mod volume;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use asb_types::{GROUP, Sandbox, key};
+use asb_types::{GROUP, Sandbox, SandboxStatus, key};
 use jiff::Timestamp;
 use kube::{Client, Resource};
 use tokio::task::JoinSet;
-use tracing::Instrument;
+use tokio::time::Instant;
+use tracing::{Instrument, Span};
 
 use crate::Config;
-use crate::cache::Cache;
-use crate::object::{Key, Pod, Service, VolumeClaim, controller_of, is_kind};
+use crate::cache::Change;
+use crate::caches::{BY_OWNER, Caches};
+use crate::object::{Key, controller_of, is_kind};
 use crate::queue::{Outcome, Queue};
-use crate::run;
-use crate::write::Kind;
+use crate::{run, trace};
+use milestone::Begun;
 use plan::{ProblemKind, Seen};
 
 /// What the controller knows and where it writes.
 pub(crate) struct World {
     client: Client,
+    caches: Arc<Caches>,
     config: Config,
-    sandboxes: Cache<Sandbox>,
-    pods: Cache<Pod>,
-    services: Cache<Service>,
-    volume_claims: Cache<VolumeClaim>,
-    queue: Queue<Key>,
+    queue: Arc<Queue<Key>>,
+    begun: Mutex<Begun>,
 }
 
-/// Runs the controller until the future is dropped. `ready` is called once the caches are complete.
-pub async fn run(client: Client, config: Config, ready: impl FnOnce()) {
-    let world = Arc::new(World {
-        client,
-        sandboxes: Cache::new(|_| None),
-        pods: Cache::new(|pod| controller_of(pod).map(|owner| owner.uid.clone())),
-        services: Cache::new(|_| None),
-        volume_claims: Cache::new(|_| None),
-        queue: Queue::default(),
-        config,
-    });
-    // Dropped with this future, and with it every task.
-    let mut tasks = JoinSet::new();
-    tasks.spawn(world.clone().watch(|world| &world.sandboxes, |sandbox| Some(Key::of(sandbox))));
-    tasks.spawn(world.clone().watch(|world| &world.pods, sandbox_of));
-    tasks.spawn(world.clone().watch(|world| &world.services, sandbox_of));
-    tasks.spawn(world.clone().watch(|world| &world.volume_claims, sandbox_of));
-    tokio::join!(
-        world.sandboxes.synced(),
-        world.pods.synced(),
-        world.services.synced(),
-        world.volume_claims.synced()
+/// Runs the controller until it is asked to stop, or the future is dropped.
+pub async fn run(client: Client, caches: Arc<Caches>, config: Config) {
+    caches.synced().await;
+    let queue = Arc::new(Queue::new("sandbox", &config));
+    let _listening = (
+        caches.sandboxes.listen(waker(&queue, |sandbox| Some(Key::of(sandbox)))),
+        caches.pods.listen(waker(&queue, sandbox_of)),
+        caches.services.listen(waker(&queue, sandbox_of)),
+        caches.volume_claims.listen(waker(&queue, sandbox_of)),
     );
-    ready();
+    let world = Arc::new(World { client, caches: caches.clone(), config, queue, begun: Mutex::default() });
+    // Dropped with this future, and with it every worker.
+    let mut workers = JoinSet::new();
     for _ in 0..world.config.sandbox_workers {
-        tasks.spawn(world.clone().work());
+        workers.spawn(world.clone().work());
     }
-    while let Some(ended) = tasks.join_next().await {
-        tracing::error!(?ended, "a task of the sandbox controller ended");
-    }
+    run::join(workers).await;
+}
+
+/// A listener that wakes the Sandboxes which a changed object concerned before and concerns now.
+fn waker<K>(queue: &Arc<Queue<Key>>, sandbox_of: fn(&K) -> Option<Key>) -> impl Fn(&Change<K>) + use<K> {
+    let queue = queue.clone();
+    move |change| change.sides().filter_map(|object| sandbox_of(object)).for_each(|key| queue.add(key))
 }
 
 /// The Sandbox that a child concerns: its controller, else the one of its name if it carries our label.
@@ -92,21 +86,34 @@ fn sandbox_of(child: &impl Resource) -> Option<Key> {
 }
 
 async fn reconcile(world: &World, key: &Key) -> Outcome {
-    let Some(sandbox) = world.sandboxes.get(key) else { return Outcome::Done };
-    if sandbox.metadata.deletion_timestamp.is_some() {
+    let sandbox = world.caches.sandboxes.get(key);
+    let Some(sandbox) = sandbox.filter(|sandbox| sandbox.metadata.deletion_timestamp.is_none()) else {
+        world.begun().forget(key);
         return Outcome::Done;
-    }
+    };
     let now = Timestamp::now();
-    let plan = plan::plan(&sandbox, &world.observe(&sandbox), now);
+    let seen = world.observe(&sandbox);
+    if let Ok(Some(pod)) = plan::tracked_pod(&seen) {
+        tracing::debug!(
+            pod.Name = pod.metadata.name,
+            pod.Phase = pod.status.phase,
+            "ExistingPodStatusObserved"
+        );
+    }
+    let plan = plan::plan(&sandbox, &seen, now);
     let mut problems = plan.problems;
+    if let Some(context) = trace::context(world.config.traces.as_deref(), &Span::current(), &*sandbox) {
+        problems.extend(apply::write_trace(world, key, &context).await.err());
+    }
     problems.extend(apply::apply(world, &key.namespace, plan.actions).await);
 
     let status =
         judge::judge(&sandbox, &world.observe(&sandbox), &problems, &world.config.cluster_domain, now);
-    if judge::worth_writing(sandbox.status.as_ref(), &status)
-        && let Err(problem) = apply::write_status(world, &sandbox, &status).await
-    {
-        problems.push(problem);
+    if judge::worth_writing(sandbox.status.as_ref(), &status) {
+        match apply::write_status(world, &sandbox, &status).await {
+            Ok(()) => world.count(&sandbox, &status),
+            Err(problem) => problems.push(problem),
+        }
     }
     for problem in problems.iter().filter(|problem| problem.kind == ProblemKind::Failed) {
         tracing::warn!(step = ?problem.step, problem = %problem.message, "sandbox is not as it should be");
@@ -120,22 +127,41 @@ async fn reconcile(world: &World, key: &Key) -> Outcome {
 }
 
 impl World {
-    /// Keeps one cache; every object that changes wakes the Sandbox that it concerns.
-    async fn watch<K>(self: Arc<Self>, cache: fn(&Self) -> &Cache<K>, sandbox_of: fn(&K) -> Option<Key>)
-    where
-        K: Kind + Send + 'static,
-    {
-        let api = run::scope(&self.client, self.config.namespace.as_deref());
-        let wake = |object: &K| sandbox_of(object).into_iter().for_each(|key| self.queue.add(key));
-        run::watch(api, cache(&self), wake).await;
-    }
-
     async fn work(self: Arc<Self>) {
         let reconcile = async |key: Key| {
-            let span = tracing::info_span!("sandbox", sandbox = %key);
+            let span = self.span(&key);
             reconcile(&self, &key).instrument(span).await
         };
         run::work(&self.queue, reconcile).await;
+    }
+
+    /// The span of one pass, which belongs to the trace of whoever asked for the Sandbox.
+    fn span(&self, key: &Key) -> Span {
+        let span = tracing::info_span!(
+            "ReconcileSandbox",
+            sandbox.name = key.name,
+            sandbox.namespace = key.namespace,
+            "agents.x-k8s.io/created-by" = tracing::field::Empty,
+        );
+        let sandbox = self.caches.sandboxes.get(key);
+        let labels = sandbox.as_ref().and_then(|sandbox| sandbox.metadata.labels.as_ref());
+        if let Some(creator) = labels.and_then(|labels| labels.get(key::CREATED_BY)) {
+            span.record(key::CREATED_BY, key::normalized_creator(creator));
+        }
+        trace::join(self.config.traces.as_deref(), &span, sandbox.as_deref());
+        span
+    }
+
+    /// Counts what a status that was written means.
+    fn count(&self, sandbox: &Sandbox, status: &SandboxStatus) {
+        let namespace = sandbox.metadata.namespace.as_deref().unwrap_or_default();
+        for milestone in self.begun().judge(sandbox, status, Instant::now()) {
+            self.config.metrics.happened(namespace, milestone);
+        }
+    }
+
+    fn begun(&self) -> MutexGuard<'_, Begun> {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn observe(&self, sandbox: &Sandbox) -> Seen {
@@ -145,11 +171,17 @@ impl World {
         let named = |name: &str| Key::new(&key.namespace, name);
         let uid = sandbox.metadata.uid.as_deref().unwrap_or_default();
         Seen {
-            owned_pods: self.pods.find(uid),
+            owned_pods: self.caches.pods.find(BY_OWNER, uid),
             // An old annotation that leads nowhere must not hide a Pod that stands in our way.
-            named_pod: self.pods.get(&named(pod_name)).or_else(|| self.pods.get(&named(&key.name))),
-            service: self.services.get(&key),
-            volume_claims: volume::names(sandbox).map(|name| self.volume_claims.get(&named(&name))).collect(),
+            named_pod: self
+                .caches
+                .pods
+                .get(&named(pod_name))
+                .or_else(|| self.caches.pods.get(&named(&key.name))),
+            service: self.caches.services.get(&key),
+            volume_claims: volume::names(sandbox)
+                .map(|name| self.caches.volume_claims.get(&named(&name)))
+                .collect(),
         }
     }
 }

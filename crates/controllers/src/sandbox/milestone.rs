@@ -1,0 +1,172 @@
+//! What happened to a Sandbox between two statuses. Pure; the past that it needs is handed in.
+
+use std::collections::HashMap;
+
+use asb_types::condition::{self, reason};
+use asb_types::{OperatingMode, Sandbox, SandboxStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use tokio::time::Instant;
+
+use crate::metrics::Milestone;
+use crate::object::Key;
+
+/// A change of mode that has begun and not ended yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Underway {
+    Suspend,
+    Resume,
+}
+
+/// When changes of mode began, as far as this process saw it. What began under an earlier leader is counted
+/// but not measured.
+#[derive(Debug, Default)]
+pub struct Begun(HashMap<Key, (Underway, Instant)>);
+
+impl Begun {
+    /// Takes in a new status; returns what it means.
+    pub fn judge(&mut self, sandbox: &Sandbox, after: &SandboxStatus, now: Instant) -> Vec<Milestone> {
+        let Some(before) = &sandbox.status else { return Vec::new() };
+        let key = Key::of(sandbox);
+        let suspended = |status| is_true(status, condition::SUSPENDED);
+        let mut happened = Vec::new();
+        match (suspended(before), suspended(after)) {
+            (false, true) => happened.push(Milestone::Suspended),
+            (true, false) => happened.push(Milestone::Resumed),
+            _ => {}
+        }
+        match sandbox.spec.operating_mode {
+            OperatingMode::Suspended if suspended(after) => {
+                happened.extend(self.end(&key, Underway::Suspend, now).map(Milestone::SuspendTook));
+            }
+            OperatingMode::Suspended => self.begin(key, Underway::Suspend, now),
+            OperatingMode::Running if suspended(before) => self.begin(key, Underway::Resume, now),
+            OperatingMode::Running if is_true(after, condition::READY) => {
+                happened.extend(self.end(&key, Underway::Resume, now).map(Milestone::ResumeTook));
+            }
+            OperatingMode::Running => {}
+        }
+        if let Some(finished) = get(after, condition::FINISHED)
+            && get(before, condition::FINISHED).is_none()
+        {
+            happened.push(Milestone::Finished(finished.reason.clone()));
+        }
+        if expired(after) && !expired(before) {
+            happened.push(Milestone::Expired);
+        }
+        happened
+    }
+
+    /// Forgets a Sandbox that is gone.
+    pub fn forget(&mut self, key: &Key) {
+        self.0.remove(key);
+    }
+
+    /// A change that is underway goes on; one that turns back begins anew.
+    fn begin(&mut self, key: Key, change: Underway, now: Instant) {
+        let known = self.0.entry(key).or_insert((change, now));
+        if known.0 != change {
+            *known = (change, now);
+        }
+    }
+
+    fn end(&mut self, key: &Key, change: Underway, now: Instant) -> Option<std::time::Duration> {
+        let (begun, since) = self.0.remove(key)?;
+        (begun == change).then(|| now - since)
+    }
+}
+
+fn get<'a>(status: &'a SandboxStatus, kind: &str) -> Option<&'a Condition> {
+    condition::get(&status.conditions, kind)
+}
+
+fn is_true(status: &SandboxStatus, kind: &str) -> bool {
+    get(status, kind).is_some_and(|condition| condition.status == "True")
+}
+
+fn expired(status: &SandboxStatus) -> bool {
+    get(status, condition::READY).is_some_and(|ready| ready.reason == reason::SANDBOX_EXPIRED)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use asb_types::condition::{Status, Verdict};
+    use jiff::Timestamp;
+    use serde_json::json;
+
+    use super::*;
+
+    /// A status with these conditions: type, whether it is true, reason.
+    fn status(conditions: &[(&'static str, bool, &str)]) -> SandboxStatus {
+        let mut status = SandboxStatus::default();
+        for &(kind, holds, reason) in conditions {
+            let holds = if holds { Status::True } else { Status::False };
+            let verdict = Verdict::new(kind, holds, reason, "");
+            condition::set(&mut status.conditions, verdict, None, Timestamp::UNIX_EPOCH);
+        }
+        status
+    }
+
+    fn sandbox(mode: &str, before: SandboxStatus) -> Sandbox {
+        let spec = json!({"operatingMode": mode, "podTemplate": {"spec": {"containers": []}}});
+        let meta = json!({"namespace": "ns", "name": "s"});
+        serde_json::from_value(json!({"metadata": meta, "spec": spec, "status": before})).unwrap()
+    }
+
+    #[test]
+    fn suspend_and_resume_are_counted_once_and_measured_from_wish_to_end() {
+        let running = status(&[("Suspended", false, "NotSuspended"), ("Ready", true, "DependenciesReady")]);
+        let draining =
+            status(&[("Suspended", false, "PodTerminating"), ("Ready", false, "SandboxSuspended")]);
+        let suspended = status(&[("Suspended", true, "PodTerminated"), ("Ready", false, "SandboxSuspended")]);
+        let starting =
+            status(&[("Suspended", false, "NotSuspended"), ("Ready", false, "DependenciesNotReady")]);
+        let start = Instant::now();
+        let at = |milliseconds| start + Duration::from_millis(milliseconds);
+        let mut begun = Begun::default();
+        let mut judge = |mode, before: &SandboxStatus, after, now| {
+            begun.judge(&sandbox(mode, before.clone()), after, at(now))
+        };
+        assert_eq!(judge("Suspended", &running, &draining, 0), []);
+        assert_eq!(judge("Suspended", &draining, &draining, 10), []);
+        let took = |milliseconds| Duration::from_millis(milliseconds);
+        assert_eq!(
+            judge("Suspended", &draining, &suspended, 30),
+            [Milestone::Suspended, Milestone::SuspendTook(took(30))]
+        );
+        assert_eq!(judge("Suspended", &suspended, &suspended, 40), []);
+        assert_eq!(judge("Running", &suspended, &starting, 100), [Milestone::Resumed]);
+        assert_eq!(judge("Running", &starting, &starting, 120), []);
+        assert_eq!(judge("Running", &starting, &running, 150), [Milestone::ResumeTook(took(50))]);
+        assert_eq!(
+            judge("Running", &starting, &running, 160),
+            [],
+            "a Pod that was ready again resumed nothing"
+        );
+        assert!(begun.0.is_empty(), "nothing is remembered longer than needed");
+    }
+
+    #[test]
+    fn sandbox_that_begins_suspended_was_never_suspended() {
+        let mut created = sandbox("Suspended", SandboxStatus::default());
+        created.status = None;
+        let suspended = status(&[("Suspended", true, "PodTerminated")]);
+        assert_eq!(Begun::default().judge(&created, &suspended, Instant::now()), []);
+    }
+
+    #[test]
+    fn end_and_expiry_are_told_when_they_begin() {
+        let running = status(&[("Ready", true, "DependenciesReady")]);
+        let failed = status(&[("Finished", true, "PodFailed"), ("Ready", false, "PodFailed")]);
+        let gone = status(&[("Finished", true, "PodFailed"), ("Ready", false, "SandboxExpired")]);
+        let mut begun = Begun::default();
+        let mut judge = |before: &SandboxStatus, after| {
+            begun.judge(&sandbox("Running", before.clone()), after, Instant::now())
+        };
+        assert_eq!(judge(&running, &failed), [Milestone::Finished("PodFailed".to_owned())]);
+        assert_eq!(judge(&failed, &failed), []);
+        assert_eq!(judge(&failed, &gone), [Milestone::Expired]);
+        assert_eq!(judge(&gone, &gone), []);
+    }
+}
