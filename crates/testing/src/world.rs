@@ -80,14 +80,18 @@ impl World {
         Self::start(client, None).await
     }
 
-    async fn start(client: Client, data_dir: Option<tempfile::TempDir>) -> Self {
+    /// Where somebody else runs the controllers and a kubelet.
+    pub async fn bare(client: Client) -> Self {
         let namespace = format!("test-{:08x}", rand::random::<u32>());
         let object: Namespace =
             serde_json::from_value(json!({"metadata": {"name": namespace}})).expect("a Namespace");
         let namespaces: Api<Namespace> = Api::all(client.clone());
         namespaces.create(&PostParams::default(), &object).await.expect("a namespace of our own");
-        let mut world =
-            Self { client, namespace, tasks: JoinSet::new(), warm_pools: None, _data_dir: data_dir };
+        Self { client, namespace, tasks: JoinSet::new(), warm_pools: None, _data_dir: None }
+    }
+
+    async fn start(client: Client, data_dir: Option<tempfile::TempDir>) -> Self {
+        let mut world = Self { _data_dir: data_dir, ..Self::bare(client).await };
         let caches = world.caches();
         let config = asb_controllers::Config::default();
         world.tasks.spawn(asb_controllers::template::run(world.client.clone(), caches, config));
@@ -131,6 +135,20 @@ impl World {
         let (client, fed) = (self.client.clone(), caches.clone());
         self.tasks.spawn(async move { fed.run(&client).await });
         caches
+    }
+
+    /// Deletes the namespace with all that is in it, and waits until it is gone.
+    pub async fn remove(self) {
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        let namespace = namespaces.get(&self.namespace).await.expect("the namespace is there");
+        namespaces
+            .delete(&self.namespace, &DeleteParams::default())
+            .await
+            .expect("the namespace may be deleted");
+        let uid = namespace.metadata.uid.unwrap_or_default();
+        let gone = await_condition(namespaces, &self.namespace, conditions::is_deleted(&uid));
+        let waited = tokio::time::timeout(2 * PATIENCE, gone).await;
+        waited.expect("the namespace goes soon").expect("the watch works");
     }
 
     pub fn api<K: Kind>(&self) -> Api<K> {

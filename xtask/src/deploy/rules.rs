@@ -4,8 +4,10 @@
 
 use serde_json::{Value, json};
 
+/// The Lease of the leader.
+const LEASE: &str = "a3317529.agent-sandbox.x-k8s.io";
 /// The Secret that holds the webhook's certificate.
-pub const CERTIFICATE: &str = "agent-sandbox-webhook-certs";
+const CERTIFICATE: &str = "agent-sandbox-webhook-certs";
 
 /// Sandboxes and what they are made of. Needed wherever there are Sandboxes.
 pub fn core() -> Vec<Value> {
@@ -47,13 +49,16 @@ pub fn extensions() -> Vec<Value> {
 
 /// Leader election, in the namespace of the controller.
 pub fn election() -> Vec<Value> {
-    vec![rule("coordination.k8s.io", &["leases"], &["create", "get", "patch", "update"])]
+    vec![
+        // No name can be demanded of what is yet to be created.
+        rule("coordination.k8s.io", &["leases"], &["create"]),
+        named(rule("coordination.k8s.io", &["leases"], &["get", "update"]), &[LEASE]),
+    ]
 }
 
 /// The webhook's certificate, in the namespace of the controller.
 pub fn certificate() -> Vec<Value> {
     vec![
-        // No name can be demanded of what is yet to be created.
         rule("", &["secrets"], &["create"]),
         named(rule("", &["secrets"], &["get", "patch", "update"]), &[CERTIFICATE]),
     ]
