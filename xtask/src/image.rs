@@ -58,7 +58,7 @@ fn build(profile: &str) -> anyhow::Result<PathBuf> {
     ));
     let remap = |from: &Path, to| format!("--remap-path-prefix={}={to}", from.display());
     let flags = [remap(&home, "/cargo"), remap(&crate::root(), "/source")].join("\x1f");
-    let output = Command::new(env!("CARGO"))
+    let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args(["build", "--locked", "--package", "asb-operator", "--bin", PROGRAM])
         .args(["--target", TARGET, "--profile", profile, "--message-format", "json-render-diagnostics"])
         .env("CARGO_ENCODED_RUSTFLAGS", flags)

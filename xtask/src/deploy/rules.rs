@@ -52,7 +52,7 @@ pub fn election() -> Vec<Value> {
     vec![
         // No name can be demanded of what is yet to be created.
         rule("coordination.k8s.io", &["leases"], &["create"]),
-        named(rule("coordination.k8s.io", &["leases"], &["get", "update"]), &[LEASE]),
+        named(rule("coordination.k8s.io", &["leases"], &["get", "list", "update", "watch"]), &[LEASE]),
     ]
 }
 
@@ -60,7 +60,7 @@ pub fn election() -> Vec<Value> {
 pub fn certificate() -> Vec<Value> {
     vec![
         rule("", &["secrets"], &["create"]),
-        named(rule("", &["secrets"], &["get", "patch", "update"]), &[CERTIFICATE]),
+        named(rule("", &["secrets"], &["get", "update"]), &[CERTIFICATE]),
     ]
 }
 
