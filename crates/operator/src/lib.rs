@@ -16,6 +16,7 @@ pub mod operator;
 pub mod options;
 pub mod process;
 pub mod settings;
+mod telemetry;
 mod tls;
 mod version;
 

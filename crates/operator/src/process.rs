@@ -11,7 +11,8 @@ use tokio_util::sync::CancellationToken;
 use crate::metrics::requests::Requests;
 use crate::operator::Operator;
 use crate::options::Options;
-use crate::settings::{Log, Settings};
+use crate::settings::Settings;
+use crate::telemetry;
 use crate::version::Version;
 
 /// Runs until a signal asks to stop. What goes wrong is logged, and makes the exit code 1.
@@ -20,18 +21,27 @@ pub async fn run(options: Options) -> ExitCode {
         println!("{}", Version::here());
         return ExitCode::SUCCESS;
     }
-    let settings = match options.settings() {
+    let mut settings = match options.settings() {
         Ok(settings) => settings,
         Err(problem) => {
             eprintln!("error: {problem}");
             return ExitCode::FAILURE;
         }
     };
-    init_log(&settings.log);
+    let telemetry = match telemetry::install(&settings.log, settings.tracing) {
+        Ok(telemetry) => telemetry,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            return ExitCode::FAILURE;
+        }
+    };
     for warning in &settings.warnings {
         tracing::warn!("{warning}");
     }
-    match serve(&settings).await {
+    settings.controllers.traces = telemetry.traces();
+    let ended = serve(&settings).await;
+    telemetry.flush().await;
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!(error = format!("{error:#}"), "controller failed");
@@ -71,13 +81,4 @@ async fn cluster(settings: &Settings) -> anyhow::Result<kube::Config> {
     let kubeconfig = read.with_context(|| format!("failed to read --kubeconfig {}", path.display()))?;
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
     config.with_context(|| format!("--kubeconfig {} is incomplete", path.display()))
-}
-
-fn init_log(log: &Log) {
-    let subscriber = tracing_subscriber::fmt().with_max_level(log.level).with_writer(std::io::stderr);
-    if log.json {
-        subscriber.json().flatten_event(true).init();
-    } else {
-        subscriber.with_ansi(false).init();
-    }
 }
