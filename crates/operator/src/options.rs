@@ -80,6 +80,10 @@ pub struct Flags {
     #[arg(long, default_value_t = 1, value_name = "N", allow_negative_numbers = true)]
     pub sandbox_template_concurrent_workers: i64,
 
+    /// How long a change of a running Pod's labels and annotations may wait for more; at most a second
+    #[arg(long, default_value = "0", value_parser = go::duration, value_name = "DURATION")]
+    pub sandbox_write_behind_window: Duration,
+
     /// Sandboxes created or deleted for one pool in one pass
     #[arg(long, default_value_t = 300, value_name = "N", allow_negative_numbers = true)]
     pub sandbox_warm_pool_max_batch_size: i64,
@@ -185,8 +189,6 @@ pub struct WithoutEffect {
     pub api_connections: i64,
     #[arg(long, hide = true)]
     pub separate_watch_connection: bool,
-    #[arg(long, hide = true, default_value = "0", value_parser = go::duration)]
-    pub sandbox_write_behind_window: Duration,
 }
 
 /// [`Flags`], with booleans in Go's style.

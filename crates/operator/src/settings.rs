@@ -135,6 +135,7 @@ fn controllers(flags: &Flags) -> Result<Config, Problem> {
     Ok(Config {
         cluster_domain: flags.cluster_domain.clone(),
         sandbox_workers: positive("sandbox-concurrent-workers", flags.sandbox_concurrent_workers)?,
+        write_behind: flags.sandbox_write_behind_window,
         // Without a worker no template would ever get its policy.
         template_workers: usize::try_from(flags.sandbox_template_concurrent_workers).unwrap_or(1).max(1),
         router_namespace: flags.router_namespace.clone(),
@@ -228,7 +229,6 @@ fn without_effect(flags: &WithoutEffect) -> Result<Vec<String>, Problem> {
         ("kube-api-burst", flags.kube_api_burst != 10),
         ("api-connections", flags.api_connections != 1),
         ("separate-watch-connection", flags.separate_watch_connection),
-        ("sandbox-write-behind-window", !flags.sandbox_write_behind_window.is_zero()),
     ];
     Ok(set.into_iter().filter(|(_, set)| *set).map(|(flag, _)| no_effect(flag)).collect())
 }

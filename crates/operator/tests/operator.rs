@@ -59,7 +59,8 @@ struct Replica {
 impl Replica {
     async fn start(client: Client, settings: &Settings) -> Self {
         let operator = Operator::open(client, settings, None).await.expect("the settings work");
-        let (metrics, probes) = (operator.metrics_address().unwrap(), operator.probes_address().unwrap());
+        let metrics = operator.metrics_address().expect("metrics are served");
+        let probes = operator.probes_address().expect("probes are served");
         let stop = CancellationToken::new();
         let running = tokio::spawn(operator.run(stop.clone()));
         Self { metrics, probes, stop, running }
