@@ -6,11 +6,13 @@
 //! | `blueprint` | what a Sandbox and a SandboxTemplate share: Pod template, volume claim templates |
 //! | `condition` | condition types and reasons, and the rule by which conditions are updated |
 //! | `key`, `name` | labels and annotations; hashes and names of children |
+//! | `conversion` | the same objects at `v1alpha1`, without losing anything on the way |
 //! | `crd`, `schemas` | the CustomResourceDefinitions, generated from code |
 
 pub mod blueprint;
 pub mod claim;
 pub mod condition;
+pub mod conversion;
 pub mod crd;
 pub mod key;
 mod kind;
