@@ -10,6 +10,7 @@
 pub mod election;
 pub mod go;
 mod health;
+pub mod limit;
 mod listen;
 mod metrics;
 pub mod operator;

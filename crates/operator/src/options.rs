@@ -35,6 +35,13 @@ pub struct Flags {
     #[arg(long)]
     pub cache_label_selectors: bool,
 
+    /// Requests per second to the API server; -1 for no limit
+    #[arg(long, default_value_t = -1.0, value_name = "RATE", allow_negative_numbers = true)]
+    pub kube_api_qps: f64,
+    /// Requests that may be sent at once, if there is a limit
+    #[arg(long, default_value_t = 10, value_name = "N", allow_negative_numbers = true)]
+    pub kube_api_burst: i64,
+
     /// Let only one of several replicas write
     #[arg(long, default_value_t = true)]
     pub leader_elect: bool,
@@ -181,10 +188,6 @@ pub struct WithoutEffect {
     pub pprof_block_profile_rate: Option<i64>,
     #[arg(long, hide = true, allow_negative_numbers = true)]
     pub pprof_mutex_profile_fraction: Option<i64>,
-    #[arg(long, hide = true, default_value_t = -1.0, allow_negative_numbers = true)]
-    pub kube_api_qps: f64,
-    #[arg(long, hide = true, default_value_t = 10, allow_negative_numbers = true)]
-    pub kube_api_burst: i64,
     #[arg(long, hide = true, default_value_t = 1, allow_negative_numbers = true)]
     pub api_connections: i64,
     #[arg(long, hide = true)]

@@ -7,7 +7,9 @@ use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+use tower::util::option_layer;
 
+use crate::limit::Limit;
 use crate::metrics::requests::Requests;
 use crate::operator::Operator;
 use crate::options::Options;
@@ -52,11 +54,10 @@ pub async fn run(options: Options) -> ExitCode {
 
 async fn serve(settings: &Settings) -> anyhow::Result<()> {
     let requests = settings.rest_client_metrics.then(Requests::default);
-    let client = ClientBuilder::try_from(cluster(settings).await?)?;
-    let client = match &requests {
-        Some(requests) => client.with_layer(requests).build(),
-        None => client.build(),
-    };
+    let client = ClientBuilder::try_from(cluster(settings).await?)?
+        .with_layer(&option_layer(settings.rate.map(Limit::new)))
+        .with_layer(&option_layer(requests.clone()))
+        .build();
     let operator = Operator::open(client, settings, requests.as_ref()).await?;
     let stop = CancellationToken::new();
     let stopping = stop.clone();
