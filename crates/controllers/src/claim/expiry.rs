@@ -8,8 +8,8 @@ use asb_types::{Claim, ClaimStatus, WarmPool};
 use jiff::{SignedDuration, Timestamp};
 
 /// The lifecycle that a claim has. The one place that decides it.
-pub fn lifecycle<'a>(claim: &'a Claim, _pool: Option<&'a WarmPool>) -> Option<&'a Lifecycle> {
-    claim.spec.lifecycle.as_ref()
+pub fn lifecycle(claim: &Claim, _pool: Option<&WarmPool>) -> Option<Lifecycle> {
+    claim.spec.lifecycle.clone()
 }
 
 /// How much time a claim has left; `None` means for ever, zero that it has expired.

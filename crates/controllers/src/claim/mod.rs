@@ -32,7 +32,7 @@ mod volumes;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asb_types::claim::ClaimShutdownPolicy;
+use asb_types::claim::{ClaimShutdownPolicy, Lifecycle};
 use asb_types::{Claim, ClaimStatus, EXTENSIONS_GROUP, Sandbox, condition};
 use jiff::Timestamp;
 use kube::{Client, Resource};
@@ -317,12 +317,12 @@ impl World {
         change.sides().for_each(|claim| self.queue.add(Key::of(&**claim)));
     }
 
-    fn lifecycle<'a>(&self, claim: &'a Claim) -> Option<&'a asb_types::claim::Lifecycle> {
-        expiry::lifecycle(claim, None)
+    fn lifecycle(&self, claim: &Claim) -> Option<Lifecycle> {
+        expiry::lifecycle(claim, self.caches.pools.get(&pool_named_by(claim)).as_deref())
     }
 
     fn time_left(&self, claim: &Claim, status: &ClaimStatus, now: Timestamp) -> Option<Duration> {
-        expiry::time_left(self.lifecycle(claim), status, now)
+        expiry::time_left(self.lifecycle(claim).as_ref(), status, now)
     }
 
     fn observe(&self, claim: &Claim) -> Seen {
