@@ -5,11 +5,12 @@
 //! ```
 //!
 //! A controller sees only a `kube::Client`: it cannot tell which API server answers. One folder per
-//! kind; `sandbox` is the model. What all of them share is beside it: `cache` (what was seen and
+//! kind; `sandbox` is the model. What all of them share is beside it: `caches` (what was seen and
 //! written), `queue` (what to look at), `run` (the loops), `write` (the effects), `object` (lean views
 //! of the core kinds).
 
 pub mod cache;
+pub mod caches;
 pub mod object;
 pub mod queue;
 mod run;
@@ -18,6 +19,7 @@ pub mod template;
 pub mod warm_pool;
 mod write;
 
+pub use caches::{Caches, Scope};
 pub use run::all as run_all;
 
 /// What all controllers are started with.
@@ -33,8 +35,6 @@ pub struct Config {
     pub router_namespace: String,
     /// How pools are filled and watched over.
     pub warm_pools: warm_pool::Settings,
-    /// Watch this namespace only; `None` means all.
-    pub namespace: Option<String>,
 }
 
 impl Default for Config {
@@ -45,7 +45,6 @@ impl Default for Config {
             template_workers: 1,
             router_namespace: "agent-sandbox-system".to_owned(),
             warm_pools: warm_pool::Settings::default(),
-            namespace: None,
         }
     }
 }

@@ -1,8 +1,10 @@
 //! One namespace on some API server, with the controllers and a fake kubelet at work in it.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::Duration;
 
+use asb_controllers::{Caches, Scope};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -86,9 +88,10 @@ impl World {
         namespaces.create(&PostParams::default(), &object).await.expect("a namespace of our own");
         let mut world =
             Self { client, namespace, tasks: JoinSet::new(), warm_pools: None, _data_dir: data_dir };
+        let caches = world.caches();
+        let config = asb_controllers::Config::default();
+        world.tasks.spawn(asb_controllers::template::run(world.client.clone(), caches, config));
         world.start_controller();
-        let config = world.config();
-        world.tasks.spawn(asb_controllers::template::run(world.client.clone(), config, || ()));
         world.start_warm_pools(Default::default()).await;
         world.tasks.spawn(kubelet::run(world.client.clone(), world.namespace.clone()));
         world
@@ -96,7 +99,8 @@ impl World {
 
     /// Starts a Sandbox controller for this namespace. A second one may run beside the first.
     pub fn start_controller(&mut self) {
-        self.tasks.spawn(asb_controllers::sandbox::run(self.client.clone(), self.config(), || ()));
+        let (caches, config) = (self.caches(), asb_controllers::Config::default());
+        self.tasks.spawn(asb_controllers::sandbox::run(self.client.clone(), caches, config));
     }
 
     /// Starts the warm pool controller anew, with these settings and without any memory.
@@ -107,14 +111,18 @@ impl World {
                 tokio::task::yield_now().await;
             }
         }
-        let config = asb_controllers::Config { warm_pools: settings, ..self.config() };
-        let controller = asb_controllers::warm_pool::run(self.client.clone(), config, || ());
+        let config = asb_controllers::Config { warm_pools: settings, ..Default::default() };
+        let controller = asb_controllers::warm_pool::run(self.client.clone(), self.caches(), config);
         self.warm_pools = Some(self.tasks.spawn(controller));
     }
 
-    /// What a controller of this namespace is started with.
-    pub fn config(&self) -> asb_controllers::Config {
-        asb_controllers::Config { namespace: Some(self.namespace.clone()), ..Default::default() }
+    /// A view of this namespace that no controller has yet: each stands for a process of its own.
+    fn caches(&mut self) -> Arc<Caches> {
+        let scope = Scope { namespaces: vec![self.namespace.clone()], extensions: true, ..Scope::default() };
+        let caches = Arc::new(Caches::new(scope));
+        let (client, fed) = (self.client.clone(), caches.clone());
+        self.tasks.spawn(async move { fed.run(&client).await });
+        caches
     }
 
     pub fn api<K: Kind>(&self) -> Api<K> {

@@ -1,8 +1,10 @@
 //! `asb controller`: the controllers alone, for a cluster.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Context;
+use asb_controllers::{Caches, Scope};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::Controller;
@@ -22,21 +24,30 @@ pub async fn run(controller: Controller) -> anyhow::Result<ExitCode> {
     let config = asb_controllers::Config {
         cluster_domain: controller.cluster_domain,
         sandbox_workers: controller.sandbox_concurrent_workers,
-        namespace: controller.namespace,
         router_namespace: controller.router_namespace,
         ..asb_controllers::Config::default()
     };
     let mut terminate = signal(SignalKind::terminate())?;
-    let ready = || tracing::info!("caches are complete; controllers run");
-    let run = async {
+    let scope = Scope {
+        namespaces: controller.namespace.into_iter().collect(),
+        extensions: controller.extensions,
+        ..Scope::default()
+    };
+    let caches = Arc::new(Caches::new(scope));
+    let ready = async {
+        caches.synced().await;
+        tracing::info!("caches are complete; controllers run");
+    };
+    let controllers = async {
         if controller.extensions {
-            asb_controllers::run_all(client, config, ready).await;
+            asb_controllers::run_all(client.clone(), caches.clone(), config).await;
         } else {
-            asb_controllers::sandbox::run(client, config, ready).await;
+            asb_controllers::sandbox::run(client.clone(), caches.clone(), config).await;
         }
     };
+    let run = async { tokio::join!(caches.run(&client), ready, controllers) };
     tokio::select! {
-        () = run => anyhow::bail!("the controllers stopped"),
+        _ = run => anyhow::bail!("the controllers stopped"),
         _ = terminate.recv() => Ok(ExitCode::SUCCESS),
         _ = tokio::signal::ctrl_c() => Ok(ExitCode::SUCCESS),
     }

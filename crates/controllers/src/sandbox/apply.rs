@@ -29,21 +29,23 @@ pub async fn write_status(world: &World, sandbox: &Sandbox, status: &SandboxStat
     let Key { namespace, name } = Key::of(sandbox);
     let writer = Writer { client: &world.client, namespace: &namespace, manager: MANAGER };
     let patch = status_patch(sandbox.status.as_ref(), status);
-    let written = writer.merge_status(&name, &patch, &world.sandboxes).await;
+    let written = writer.merge_status(&name, &patch, &world.caches.sandboxes).await;
     written.map_err(|error| problem(Step::Sandbox, &error))
 }
 
 async fn take(world: &World, writer: &Writer<'_>, action: Action) -> Result<(), kube::Error> {
     match action {
-        Action::CreateVolumeClaim(object) => writer.create(&object, &world.volume_claims).await,
-        Action::PatchVolumeClaim { name, patch } => writer.merge(&name, &patch, &world.volume_claims).await,
-        Action::CreatePod(object) => writer.create(&object, &world.pods).await,
-        Action::PatchPod { name, patch } => writer.merge(&name, &patch, &world.pods).await,
-        Action::DeletePod(identity) => writer.delete(identity, &world.pods).await,
-        Action::CreateService(object) => writer.create(&object, &world.services).await,
-        Action::PatchService { name, patch } => writer.merge(&name, &patch, &world.services).await,
-        Action::DeleteService(identity) => writer.delete(identity, &world.services).await,
-        Action::DeleteSandbox(identity) => writer.delete(identity, &world.sandboxes).await,
+        Action::CreateVolumeClaim(object) => writer.create(&object, &world.caches.volume_claims).await,
+        Action::PatchVolumeClaim { name, patch } => {
+            writer.merge(&name, &patch, &world.caches.volume_claims).await
+        }
+        Action::CreatePod(object) => writer.create(&object, &world.caches.pods).await,
+        Action::PatchPod { name, patch } => writer.merge(&name, &patch, &world.caches.pods).await,
+        Action::DeletePod(identity) => writer.delete(identity, &world.caches.pods).await,
+        Action::CreateService(object) => writer.create(&object, &world.caches.services).await,
+        Action::PatchService { name, patch } => writer.merge(&name, &patch, &world.caches.services).await,
+        Action::DeleteService(identity) => writer.delete(identity, &world.caches.services).await,
+        Action::DeleteSandbox(identity) => writer.delete(identity, &world.caches.sandboxes).await,
     }
 }
 

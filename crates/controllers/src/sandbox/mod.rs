@@ -28,54 +28,46 @@ use tokio::task::JoinSet;
 use tracing::Instrument;
 
 use crate::Config;
-use crate::cache::Cache;
-use crate::object::{Key, Pod, Service, VolumeClaim, controller_of, is_kind};
+use crate::cache::Change;
+use crate::caches::{BY_OWNER, Caches};
+use crate::object::{Key, controller_of, is_kind};
 use crate::queue::{Outcome, Queue};
 use crate::run;
-use crate::write::Kind;
 use plan::{ProblemKind, Seen};
 
 /// What the controller knows and where it writes.
 pub(crate) struct World {
     client: Client,
+    caches: Arc<Caches>,
     config: Config,
-    sandboxes: Cache<Sandbox>,
-    pods: Cache<Pod>,
-    services: Cache<Service>,
-    volume_claims: Cache<VolumeClaim>,
-    queue: Queue<Key>,
+    queue: Arc<Queue<Key>>,
 }
 
-/// Runs the controller until the future is dropped. `ready` is called once the caches are complete.
-pub async fn run(client: Client, config: Config, ready: impl FnOnce()) {
-    let world = Arc::new(World {
-        client,
-        sandboxes: Cache::new(|_| None),
-        pods: Cache::new(|pod| controller_of(pod).map(|owner| owner.uid.clone())),
-        services: Cache::new(|_| None),
-        volume_claims: Cache::new(|_| None),
-        queue: Queue::default(),
-        config,
-    });
+/// Runs the controller until the future is dropped.
+pub async fn run(client: Client, caches: Arc<Caches>, config: Config) {
+    caches.synced().await;
+    let queue = Arc::new(Queue::default());
+    let _listening = (
+        caches.sandboxes.listen(waker(&queue, |sandbox| Some(Key::of(sandbox)))),
+        caches.pods.listen(waker(&queue, sandbox_of)),
+        caches.services.listen(waker(&queue, sandbox_of)),
+        caches.volume_claims.listen(waker(&queue, sandbox_of)),
+    );
+    let world = Arc::new(World { client, caches: caches.clone(), config, queue });
     // Dropped with this future, and with it every task.
     let mut tasks = JoinSet::new();
-    tasks.spawn(world.clone().watch(|world| &world.sandboxes, |sandbox| Some(Key::of(sandbox))));
-    tasks.spawn(world.clone().watch(|world| &world.pods, sandbox_of));
-    tasks.spawn(world.clone().watch(|world| &world.services, sandbox_of));
-    tasks.spawn(world.clone().watch(|world| &world.volume_claims, sandbox_of));
-    tokio::join!(
-        world.sandboxes.synced(),
-        world.pods.synced(),
-        world.services.synced(),
-        world.volume_claims.synced()
-    );
-    ready();
     for _ in 0..world.config.sandbox_workers {
         tasks.spawn(world.clone().work());
     }
     while let Some(ended) = tasks.join_next().await {
         tracing::error!(?ended, "a task of the sandbox controller ended");
     }
+}
+
+/// A listener that wakes the Sandboxes which a changed object concerned before and concerns now.
+fn waker<K>(queue: &Arc<Queue<Key>>, sandbox_of: fn(&K) -> Option<Key>) -> impl Fn(&Change<K>) + use<K> {
+    let queue = queue.clone();
+    move |change| change.sides().filter_map(|object| sandbox_of(object)).for_each(|key| queue.add(key))
 }
 
 /// The Sandbox that a child concerns: its controller, else the one of its name if it carries our label.
@@ -92,7 +84,7 @@ fn sandbox_of(child: &impl Resource) -> Option<Key> {
 }
 
 async fn reconcile(world: &World, key: &Key) -> Outcome {
-    let Some(sandbox) = world.sandboxes.get(key) else { return Outcome::Done };
+    let Some(sandbox) = world.caches.sandboxes.get(key) else { return Outcome::Done };
     if sandbox.metadata.deletion_timestamp.is_some() {
         return Outcome::Done;
     }
@@ -120,16 +112,6 @@ async fn reconcile(world: &World, key: &Key) -> Outcome {
 }
 
 impl World {
-    /// Keeps one cache; every object that changes wakes the Sandbox that it concerns.
-    async fn watch<K>(self: Arc<Self>, cache: fn(&Self) -> &Cache<K>, sandbox_of: fn(&K) -> Option<Key>)
-    where
-        K: Kind + Send + 'static,
-    {
-        let api = run::scope(&self.client, self.config.namespace.as_deref());
-        let wake = |object: &K| sandbox_of(object).into_iter().for_each(|key| self.queue.add(key));
-        run::watch(api, cache(&self), wake).await;
-    }
-
     async fn work(self: Arc<Self>) {
         let reconcile = async |key: Key| {
             let span = tracing::info_span!("sandbox", sandbox = %key);
@@ -145,11 +127,17 @@ impl World {
         let named = |name: &str| Key::new(&key.namespace, name);
         let uid = sandbox.metadata.uid.as_deref().unwrap_or_default();
         Seen {
-            owned_pods: self.pods.find(uid),
+            owned_pods: self.caches.pods.find(BY_OWNER, uid),
             // An old annotation that leads nowhere must not hide a Pod that stands in our way.
-            named_pod: self.pods.get(&named(pod_name)).or_else(|| self.pods.get(&named(&key.name))),
-            service: self.services.get(&key),
-            volume_claims: volume::names(sandbox).map(|name| self.volume_claims.get(&named(&name))).collect(),
+            named_pod: self
+                .caches
+                .pods
+                .get(&named(pod_name))
+                .or_else(|| self.caches.pods.get(&named(&key.name))),
+            service: self.caches.services.get(&key),
+            volume_claims: volume::names(sandbox)
+                .map(|name| self.caches.volume_claims.get(&named(&name)))
+                .collect(),
         }
     }
 }

@@ -28,14 +28,15 @@ pub async fn apply(world: &World, pool: &WarmPool, plan: &Plan) -> Applied {
     let writer = Writer { client: &world.client, namespace: &namespace, manager: MANAGER };
     let mut applied = Applied::default();
     for (name, patch) in &plan.patches {
-        applied.note(writer.merge(name, patch, &world.sandboxes).await);
+        applied.note(writer.merge(name, patch, &world.caches.sandboxes).await);
     }
     let deletions = plan.deletions.clone();
-    let (_, errors) = slow_start(deletions, |identity| writer.delete(identity, &world.sandboxes)).await;
+    let (_, errors) =
+        slow_start(deletions, |identity| writer.delete(identity, &world.caches.sandboxes)).await;
     errors.into_iter().for_each(|error| applied.note(Err(error)));
     if let Some((sandbox, count)) = &plan.create {
         let (created, errors) =
-            slow_start(vec![(); *count], |()| writer.create(sandbox, &world.sandboxes)).await;
+            slow_start(vec![(); *count], |()| writer.create(sandbox, &world.caches.sandboxes)).await;
         applied.created = created;
         errors.into_iter().for_each(|error| applied.note(Err(error)));
     }
@@ -55,7 +56,7 @@ pub async fn write_status(world: &World, pool: &WarmPool) -> Result<(), kube::Er
     if pool.status.as_ref() == Some(&status) {
         return Ok(());
     }
-    writer.merge_status(&name, &json!(status), &world.pools).await
+    writer.merge_status(&name, &json!(status), &world.caches.pools).await
 }
 
 /// Calls `act` for 1, 2, 4, 8… items at a time, so that one error costs one call and not hundreds.
