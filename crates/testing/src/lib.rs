@@ -15,10 +15,12 @@ pub mod kubelet;
 mod kubernetes;
 mod leak;
 mod world;
+mod writes;
 
 pub use kubernetes::Kubernetes;
 pub use leak::assert_nothing_left;
 pub use world::World;
+pub use writes::Writes;
 
 /// Makes two tests of every story: `embedded::<story>` and `kubernetes::<story>`.
 #[macro_export]
