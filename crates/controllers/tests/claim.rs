@@ -14,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Event, Pod};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::ResourceExt;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::{Value, json};
 
@@ -261,25 +261,25 @@ async fn oldest_claims_get_the_members(mut world: World) {
     assert_eq!(first, warm);
 }
 
-/// A pool with one member whose Pod runs and is not Ready.
+/// A pool with one member whose Pod has an address and is not Ready.
 async fn one_running_member(world: &World) -> String {
-    world.create::<Template>(template(json!({"podTemplate": {"metadata": {"annotations": {kubelet::PHASE: "Pending"}}}}))).await;
+    let unready = json!({"podTemplate": {"metadata": {"annotations": {kubelet::PHASE: "Unknown"}}}});
+    world.create::<Template>(template(unready)).await;
     world.create::<WarmPool>(pool(1)).await;
-    let mut changes = watcher(world.api::<Sandbox>(), watcher::Config::default()).default_backoff().applied_objects().boxed();
-    loop {
-        let sandbox = changes.next().await.unwrap().unwrap();
-        if sandbox.status.as_ref().is_some_and(|status| !status.pod_ips.is_empty()) {
-            return sandbox.name_any();
-        }
-    }
+    let one = |pool: &WarmPool| pool.status.as_ref().is_some_and(|status| status.replicas == 1);
+    world.eventually("pool", one).await;
+    let name = members(world).await[0].name_any();
+    let addressed =
+        |sandbox: &Sandbox| sandbox.status.as_ref().is_some_and(|status| !status.pod_ips.is_empty());
+    world.eventually(&name, addressed).await;
+    name
 }
 
-/// The Pod's own kubelet says that it runs and is Ready.
+/// Has the kubelet make the Pod Ready: what the template says of it goes to the Sandbox and on to the Pod.
 async fn make_ready(world: &World, name: &str) {
-    let ready = json!({"status": {"phase": "Running", "conditions": [
-        {"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "True"}]}});
-    world.merge::<Pod>(name, json!({"metadata": {"annotations": {kubelet::PHASE: "Running"}}})).await;
-    world.api::<Pod>().patch_status(name, &PatchParams::default(), &Patch::Merge(ready)).await.ok();
+    let running = json!({"spec": {"podTemplate": {"metadata": {"annotations": {kubelet::PHASE: "Running"}}}}});
+    world.merge::<Template>("web", running.clone()).await;
+    world.merge::<Sandbox>(name, running).await;
 }
 
 async fn ready_only_waits_for_a_member_to_be_ready(mut world: World) {
