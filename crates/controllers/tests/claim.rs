@@ -613,3 +613,37 @@ async fn events_tell_the_story(world: World) {
     let found = world.api::<Event>().list(&ListParams::default()).await.unwrap();
     assert!(came.is_ok(), "{found:#?}");
 }
+
+/// What one warm claim costs, refill included, on a real API server: everything that the controllers write.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn warm_claim_costs_at_most_six_writes() {
+    const CLAIMS: usize = 20;
+    let world = World::kubernetes().await;
+    let replicas = i32::try_from(CLAIMS).unwrap();
+    filled(&world, replicas, json!({})).await;
+    let before: BTreeSet<_> = members(&world).await.iter().map(ResourceExt::name_any).collect();
+    world.writes.take();
+    let names = numbered(CLAIMS);
+    claims(&world, &names).await;
+    each_has_one(&world, &names).await;
+    for (_, sandbox) in held(&world).await {
+        assert!(before.contains(&sandbox), "all are served warm");
+        world.eventually::<Pod>(&sandbox, |pod| pod.labels().contains_key(key::CLAIM_UID)).await;
+    }
+    for member in members(&world).await {
+        world.eventually::<Sandbox>(&member.name_any(), Sandbox::is_ready).await;
+    }
+    world.eventually("pool", full(replicas)).await;
+    let mut writes = world.writes.take();
+    writes.remove("POST events"); // told later, by a task of its own
+    let per_claim = |count: usize| count as f64 / CLAIMS as f64;
+    for (what, count) in &writes {
+        println!("{what:28} {:5.2} per claim", per_claim(*count));
+    }
+    // The pool's numbers are told once for many claims.
+    let numbers = writes.remove("PATCH sandboxwarmpools/status").unwrap_or_default();
+    let all: usize = writes.values().sum();
+    println!("{:28} {:5.2} per claim, and the pool's status {numbers} times", "all", per_claim(all));
+    assert!(all <= 6 * CLAIMS, "{writes:?}");
+    assert!(numbers <= CLAIMS / 2, "the pool's status was written {numbers} times");
+}

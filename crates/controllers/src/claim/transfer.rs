@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use super::metadata;
 use super::problem::Problem;
 use crate::object::owner_reference;
+use crate::sandbox::pod;
 use crate::template::plan::ref_hash;
 use crate::write::Identity;
 
@@ -76,11 +77,16 @@ fn following(
     if let Some(changes) = difference(sandbox.metadata.labels.as_ref().unwrap_or(&empty), &labels) {
         patch["metadata"]["labels"] = changes;
     }
-    if let Some(changes) = difference(&found.labels, &wanted.labels) {
-        patch["spec"]["podTemplate"]["metadata"]["labels"] = changes;
-    }
-    if let Some(changes) = difference(&found.annotations, &wanted.annotations) {
-        patch["spec"]["podTemplate"]["metadata"]["annotations"] = changes;
+    // A spec that is not touched needs no new status, and nobody has to wait for one.
+    if pod::reaching(found.clone(), false) != pod::reaching(wanted.clone(), false) {
+        let metadata = &mut patch["spec"]["podTemplate"]["metadata"];
+        let changes = [
+            ("labels", difference(&found.labels, &wanted.labels)),
+            ("annotations", difference(&found.annotations, &wanted.annotations)),
+        ];
+        for (field, changes) in changes {
+            changes.into_iter().for_each(|changes| metadata[field] = changes);
+        }
     }
     Ok(patch)
 }

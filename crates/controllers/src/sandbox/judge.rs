@@ -1,13 +1,13 @@
 //! Decides what a Sandbox's status says. Pure: it judges what was seen, never what was meant.
 
 use asb_types::condition::{self, Status, Verdict, reason};
-use asb_types::{OperatingMode, Sandbox, SandboxStatus, key, name};
+use asb_types::{EXTENSIONS_GROUP, OperatingMode, Sandbox, SandboxStatus, key, name};
 use jiff::Timestamp;
 
 use super::child;
 use super::plan::{Problem, ProblemKind, Seen, Step, marked_expired, tracked_pod};
 use super::service;
-use crate::object::{Ownership, Pod, ownership};
+use crate::object::{Ownership, Pod, controller_of, is_kind, ownership};
 
 /// The status after the plan was applied: `seen` holds the answers of the API server.
 pub fn judge(
@@ -65,6 +65,18 @@ pub fn worth_writing(before: Option<&SandboxStatus>, after: &SandboxStatus) -> b
         condition::get(&after.conditions, condition::READY).is_some_and(|ready| ready.status == "True");
     let node_only = SandboxStatus { node_name: after.node_name.clone(), ..before.clone() } == *after;
     before != *after && (!node_only || is_ready)
+}
+
+/// Whether a status only says that a new member of a pool is on its way. Nobody waits for that one in particular, so
+/// its first status can be the one with news: an address, readiness, or something that is wrong.
+pub fn is_small_talk(sandbox: &Sandbox, after: &SandboxStatus) -> bool {
+    let silent = sandbox.status.as_ref().is_none_or(|status| status.conditions.is_empty());
+    let in_pool =
+        controller_of(sandbox).is_some_and(|owner| is_kind(owner, EXTENSIONS_GROUP, "SandboxWarmPool"));
+    let says = |kind| condition::get(&after.conditions, kind);
+    let starting = says(condition::READY).is_some_and(|it| it.reason == reason::DEPENDENCIES_NOT_READY);
+    let stuck = says(condition::POD_SCHEDULED).is_some_and(|scheduled| scheduled.status == "False");
+    silent && in_pool && starting && !stuck && after.pod_ips.is_empty()
 }
 
 fn expired(sandbox: &Sandbox, before: SandboxStatus, problems: &[Problem], now: Timestamp) -> SandboxStatus {

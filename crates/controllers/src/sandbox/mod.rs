@@ -13,7 +13,7 @@ mod apply;
 mod child;
 pub mod judge;
 pub mod plan;
-mod pod;
+pub(crate) mod pod;
 mod service;
 #[cfg(test)]
 mod tests;
@@ -96,6 +96,7 @@ async fn reconcile(world: &World, key: &Key) -> Outcome {
     let status =
         judge::judge(&sandbox, &world.observe(&sandbox), &problems, &world.config.cluster_domain, now);
     if judge::worth_writing(sandbox.status.as_ref(), &status)
+        && !judge::is_small_talk(&sandbox, &status)
         && let Err(problem) = apply::write_status(world, &sandbox, &status).await
     {
         problems.push(problem);

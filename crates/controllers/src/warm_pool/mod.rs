@@ -123,15 +123,19 @@ async fn reconcile(world: &World, key: &Key) -> Outcome {
     if applied.unreported {
         plan.memory.stuck = memory.stuck; // told at the next try
     }
+    let status = plan::judge(&pool, &world.members(&pool));
+    let due = plan::status_due(pool.status.as_ref(), &status, &mut plan.memory.unsaid, Timestamp::now());
     world.remember(key, &pool, plan.memory);
-
-    if let Err(error) = apply::write_status(world, &pool).await {
+    if due == Some(Duration::ZERO)
+        && let Err(error) = apply::write_status(world, &pool, &status).await
+    {
         applied.problems.push(write::message(&error));
     }
     for problem in &applied.problems {
         tracing::warn!(%problem, "warm pool is not as it should be");
     }
-    match plan.look_again {
+    let due = due.filter(|due| !due.is_zero());
+    match plan.look_again.into_iter().chain(due).min() {
         _ if applied.conflicts > 0 || !applied.problems.is_empty() => Outcome::Failed,
         Some(delay) => Outcome::After(delay),
         None => Outcome::Done,

@@ -33,6 +33,8 @@ use crate::write::Identity;
 
 /// A member is looked at again this long after its grace ended.
 const AFTER_GRACE: Duration = Duration::from_secs(2);
+/// Numbers of members are told when they have been different for this long.
+const STATUS_SETTLES: Duration = Duration::from_millis(500);
 
 /// Everything that was seen of one pool's world.
 #[derive(Debug, Clone, Default)]
@@ -48,6 +50,8 @@ pub struct Memory {
     pub pace: Pace,
     /// Whether the pool was last reported as not progressing.
     pub stuck: bool,
+    /// Since when the numbers in the status are not those of the pool.
+    pub unsaid: Option<Timestamp>,
 }
 
 /// What to do now and when to look again.
@@ -142,6 +146,33 @@ pub fn judge(pool: &WarmPool, sandboxes: &[Arc<Sandbox>]) -> WarmPoolStatus {
         selector: Some(format!("{}={}", key::WARM_POOL_SANDBOX, hash(pool))),
         observed_generation: pool.metadata.generation,
     }
+}
+
+/// How long a new status can wait to be written; `None` means that there is nothing to say.
+///
+/// A member that is taken and replaced within that time changes nothing, and many that come and go are told in one
+/// write. What the user changed is answered at once.
+pub fn status_due(
+    before: Option<&WarmPoolStatus>,
+    after: &WarmPoolStatus,
+    unsaid: &mut Option<Timestamp>,
+    now: Timestamp,
+) -> Option<Duration> {
+    if before == Some(after) {
+        *unsaid = None;
+        return None;
+    }
+    let only_numbers = before.is_some_and(|before| {
+        let (replicas, ready_replicas) = (after.replicas, after.ready_replicas);
+        WarmPoolStatus { replicas, ready_replicas, ..before.clone() } == *after
+    });
+    let since = *unsaid.get_or_insert(now);
+    let off = Duration::try_from(now.duration_since(since)).unwrap_or_default();
+    let left = if only_numbers { STATUS_SETTLES.saturating_sub(off) } else { Duration::ZERO };
+    if left.is_zero() {
+        *unsaid = None;
+    }
+    Some(left)
 }
 
 /// The label value that the members of a pool carry.
