@@ -11,6 +11,8 @@
 
 pub mod cache;
 pub mod caches;
+pub mod claim;
+mod event;
 mod memory;
 pub mod object;
 pub mod queue;
@@ -22,6 +24,8 @@ mod write;
 
 pub use caches::{Caches, Scope};
 pub use run::all as run_all;
+
+use std::sync::Arc;
 
 /// What all controllers are started with.
 #[derive(Debug, Clone)]
@@ -38,6 +42,10 @@ pub struct Config {
     pub router_namespace: String,
     /// How pools are filled and watched over.
     pub warm_pools: warm_pool::Settings,
+    /// How claims are served.
+    pub claims: claim::Settings,
+    /// How long claims take; the process registers them where it serves metrics.
+    pub claim_metrics: Arc<claim::metrics::ClaimMetrics>,
 }
 
 impl Default for Config {
@@ -49,6 +57,8 @@ impl Default for Config {
             template_workers: 1,
             router_namespace: "agent-sandbox-system".to_owned(),
             warm_pools: warm_pool::Settings::default(),
+            claims: claim::Settings::default(),
+            claim_metrics: Arc::default(),
         }
     }
 }

@@ -13,14 +13,15 @@ use crate::cache::Cache;
 use crate::caches::Caches;
 use crate::object::Key;
 use crate::queue::{Outcome, Queue};
-use crate::{Config, sandbox, template, warm_pool};
+use crate::{Config, claim, sandbox, template, warm_pool};
 
 /// Runs all controllers until the future is dropped, on caches that somebody else feeds.
 pub async fn all(client: Client, caches: Arc<Caches>, config: Config) {
     tokio::join!(
         sandbox::run(client.clone(), caches.clone(), config.clone()),
         template::run(client.clone(), caches.clone(), config.clone()),
-        warm_pool::run(client, caches, config),
+        warm_pool::run(client.clone(), caches.clone(), config.clone()),
+        claim::run(client, caches, config),
     );
 }
 

@@ -122,7 +122,12 @@ fn claim(name: &str, kind: u32) -> (Value, &'static str) {
 }
 
 /// Makes claims, waits until each is told what it should be told, and deletes most of them. Counts the reasons.
-async fn serve(world: &Arc<World>, history: &Arc<History>, count: u64, seed: u64) -> BTreeMap<&'static str, usize> {
+async fn serve(
+    world: &Arc<World>,
+    history: &Arc<History>,
+    count: u64,
+    seed: u64,
+) -> BTreeMap<&'static str, usize> {
     let places = Arc::new(Semaphore::new(AT_ONCE));
     let mut dice = StdRng::seed_from_u64(seed);
     let mut claims = JoinSet::new();
@@ -159,13 +164,18 @@ async fn settle(world: &World, history: &History) -> Vec<Claim> {
         let claims: Vec<Claim> = all(&world.api()).await;
         let sandboxes: Vec<Sandbox> = all(&world.api()).await;
         let of_claim = |claim: &Claim| {
-            let owned = |it: &&Sandbox| it.owner_references().iter().any(|owner| Some(&owner.uid) == claim.uid().as_ref());
+            let owned = |it: &&Sandbox| {
+                it.owner_references().iter().any(|owner| Some(&owner.uid) == claim.uid().as_ref())
+            };
             sandboxes.iter().filter(owned).count()
         };
         let wanted = |claim: &Claim| usize::from(ready_reason(claim).as_deref() == Some("DependenciesReady"));
         let owners = |it: &Sandbox| it.owner_references().len() == 1;
         let expected = 40 + claims.iter().map(wanted).sum::<usize>();
-        if claims.iter().all(|it| of_claim(it) == wanted(it)) && sandboxes.len() == expected && sandboxes.iter().all(owners) {
+        if claims.iter().all(|it| of_claim(it) == wanted(it))
+            && sandboxes.len() == expected
+            && sandboxes.iter().all(owners)
+        {
             return claims;
         }
         let left = deadline.saturating_duration_since(Instant::now());
@@ -252,7 +262,10 @@ impl History {
 }
 
 async fn watch_sandboxes(world: Arc<World>, history: Arc<History>) {
-    let mut objects = watcher(world.api::<Sandbox>(), watcher::Config::default()).default_backoff().touched_objects().boxed();
+    let mut objects = watcher(world.api::<Sandbox>(), watcher::Config::default())
+        .default_backoff()
+        .touched_objects()
+        .boxed();
     while let Some(sandbox) = objects.next().await {
         let sandbox = sandbox.unwrap();
         let claims = sandbox.owner_references().iter().filter(|owner| owner.kind == "SandboxClaim");
@@ -264,12 +277,14 @@ async fn watch_sandboxes(world: Arc<World>, history: Arc<History>) {
 }
 
 async fn watch_claims(world: Arc<World>, history: Arc<History>) {
-    let mut objects = watcher(world.api::<Claim>(), watcher::Config::default()).default_backoff().applied_objects().boxed();
+    let mut objects =
+        watcher(world.api::<Claim>(), watcher::Config::default()).default_backoff().applied_objects().boxed();
     while let Some(claim) = objects.next().await {
         let claim = claim.unwrap();
         if let Some(reason) = ready_reason(&claim) {
             let mut seen = history.seen.lock().unwrap();
-            let bound = claim.status.as_ref().and_then(|status| status.sandbox.clone()).map(|sandbox| sandbox.name);
+            let bound =
+                claim.status.as_ref().and_then(|status| status.sandbox.clone()).map(|sandbox| sandbox.name);
             let bound = bound.filter(|_| reason == "DependenciesReady");
             seen.bound.entry(claim.uid().unwrap()).or_default().extend(bound);
             seen.reasons.insert(claim.name_any(), reason);
@@ -301,7 +316,8 @@ impl Leaders {
     fn start(&mut self) {
         let faults = Faults::new(self.dice.random());
         let client = faults.between(&self.world.client);
-        let scope = Scope { namespaces: vec![self.world.namespace.clone()], extensions: true, ..Scope::default() };
+        let scope =
+            Scope { namespaces: vec![self.world.namespace.clone()], extensions: true, ..Scope::default() };
         let process = async move {
             let caches = Arc::new(Caches::new(scope));
             let controllers = run_all(client.clone(), caches.clone(), Config::default());

@@ -14,7 +14,7 @@ mod child;
 mod defer;
 pub mod judge;
 pub mod plan;
-mod pod;
+pub(crate) mod pod;
 mod retry;
 mod service;
 #[cfg(test)]
