@@ -10,6 +10,7 @@
 pub mod election;
 pub mod go;
 mod health;
+mod label_domains;
 pub mod limit;
 mod listen;
 mod metrics;

@@ -109,7 +109,7 @@ pub struct Flags {
     /// Let the cluster autoscaler move members that nobody uses yet
     #[arg(long, default_value_t = true)]
     pub enable_warm_pool_eviction: bool,
-    /// How long a member must have been Ready before a claim takes it
+    /// How long a claim waits for members that are about to be usable
     #[arg(long, default_value = "2s", value_parser = go::duration, value_name = "DURATION")]
     pub sandbox_claim_warm_candidate_grace_period: Duration,
 

@@ -1,5 +1,6 @@
 //! The whole life of the process: what both programs do after they have read their flags.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -14,8 +15,8 @@ use crate::metrics::requests::Requests;
 use crate::operator::Operator;
 use crate::options::Options;
 use crate::settings::Settings;
-use crate::telemetry;
 use crate::version::Version;
+use crate::{label_domains, telemetry};
 
 /// Runs until a signal asks to stop. What goes wrong is logged, and makes the exit code 1.
 pub async fn run(options: Options) -> ExitCode {
@@ -41,7 +42,7 @@ pub async fn run(options: Options) -> ExitCode {
         tracing::warn!("{warning}");
     }
     settings.controllers.traces = telemetry.traces();
-    let ended = serve(&settings).await;
+    let ended = serve(settings).await;
     telemetry.flush().await;
     match ended {
         Ok(()) => ExitCode::SUCCESS,
@@ -52,13 +53,18 @@ pub async fn run(options: Options) -> ExitCode {
     }
 }
 
-async fn serve(settings: &Settings) -> anyhow::Result<()> {
+async fn serve(mut settings: Settings) -> anyhow::Result<()> {
+    if settings.scope.extensions {
+        let domains = label_domains::read(Path::new(label_domains::FILE));
+        settings.controllers.claims.allowed_label_domains =
+            domains.with_context(|| format!("failed to read {}", label_domains::FILE))?;
+    }
     let requests = settings.rest_client_metrics.then(Requests::default);
-    let client = ClientBuilder::try_from(cluster(settings).await?)?
+    let client = ClientBuilder::try_from(cluster(&settings).await?)?
         .with_layer(&option_layer(settings.rate.map(Limit::new)))
         .with_layer(&option_layer(requests.clone()))
         .build();
-    let operator = Operator::open(client, settings, requests.as_ref()).await?;
+    let operator = Operator::open(client, &settings, requests.as_ref()).await?;
     let stop = CancellationToken::new();
     let stopping = stop.clone();
     let mut terminate = signal(SignalKind::terminate())?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use asb_controllers::{Config, Scope, warm_pool};
+use asb_controllers::{Config, Scope, claim, warm_pool};
 
 use crate::go::Address;
 use crate::limit::Rate;
@@ -135,7 +135,13 @@ fn controllers(flags: &Flags) -> Result<Config, Problem> {
         unschedulable_recheck: flags.sandbox_warm_pool_unschedulable_recheck_interval,
         safe_to_evict: flags.enable_warm_pool_eviction,
     };
-    positive("sandbox-claim-concurrent-workers", flags.sandbox_claim_concurrent_workers)?;
+    let claims = claim::Settings {
+        workers: positive("sandbox-claim-concurrent-workers", flags.sandbox_claim_concurrent_workers)?,
+        candidate_grace: flags.sandbox_claim_warm_candidate_grace_period,
+        events: !flags.disable_claim_events,
+        observability_annotations: !flags.disable_claim_observability_annotations,
+        ..claim::Settings::default()
+    };
     Ok(Config {
         cluster_domain: flags.cluster_domain.clone(),
         sandbox_workers: positive("sandbox-concurrent-workers", flags.sandbox_concurrent_workers)?,
@@ -144,6 +150,8 @@ fn controllers(flags: &Flags) -> Result<Config, Problem> {
         template_workers: usize::try_from(flags.sandbox_template_concurrent_workers).unwrap_or(1).max(1),
         router_namespace: flags.router_namespace.clone(),
         warm_pools,
+        claims,
+        sandbox_events: !flags.disable_sandbox_events,
         ..Config::default()
     })
 }
@@ -250,8 +258,7 @@ fn without_effect(flags: &WithoutEffect) -> Result<Vec<String>, Problem> {
 
 /// Warns of more workers than the API is asked or likely to bear.
 fn crowd(flags: &Flags, config: &Config) -> Vec<String> {
-    let claims = usize::try_from(flags.sandbox_claim_concurrent_workers).unwrap_or_default();
-    let extensions = claims + config.warm_pools.workers + config.template_workers;
+    let extensions = config.claims.workers + config.warm_pools.workers + config.template_workers;
     let workers = config.sandbox_workers + if flags.extensions { extensions } else { 0 };
     let burst = usize::try_from(flags.kube_api_burst).unwrap_or_default();
     let mut warnings = Vec::new();
@@ -350,6 +357,9 @@ mod tests {
             "--kube-api-qps=20",
             "--kube-api-burst=100",
             "--enable-webhook=false",
+            "--disable-sandbox-events",
+            "--disable-claim-events",
+            "--sandbox-claim-concurrent-workers=9",
             "--zap-devel",
         ])
         .unwrap();
@@ -363,6 +373,8 @@ mod tests {
         let config = settings.controllers;
         assert_eq!(config.sandbox_workers, 7);
         assert!(!config.warm_pools.safe_to_evict);
+        assert!(!config.sandbox_events && !config.claims.events && config.claims.observability_annotations);
+        assert_eq!(config.claims.workers, 9);
         assert_eq!(config.warm_pools.replenish_delay, Duration::from_secs(90));
         assert_eq!(config.warm_pools.max_refill_rate, 2.5);
     }

@@ -7,6 +7,7 @@ use asb_types::{OperatingMode, Sandbox, SandboxStatus};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
+use crate::event::{Event, Type};
 use crate::metrics::Milestone;
 
 /// A change of mode that has begun and not ended yet. What began under an earlier leader is counted, but not
@@ -53,6 +54,19 @@ pub fn judge(
         happened.push(Milestone::Expired);
     }
     happened
+}
+
+/// What users are told of beside the status: more than one Pod, once when it begins.
+pub fn event(before: Option<&SandboxStatus>, after: &SandboxStatus) -> Option<Event> {
+    let conflict =
+        |status| get(status, condition::READY).filter(|ready| ready.reason == reason::MULTIPLE_PODS);
+    let begun = conflict(after).filter(|_| before.and_then(conflict).is_none())?;
+    Some(Event {
+        kind: Type::Warning,
+        reason: reason::MULTIPLE_PODS,
+        action: "Reconciling",
+        note: begun.message.clone(),
+    })
 }
 
 /// A change that is underway goes on; one that turns back begins anew.
@@ -133,6 +147,19 @@ mod tests {
             "a Pod that was ready again resumed nothing"
         );
         assert_eq!(change, None, "nothing is remembered longer than needed");
+    }
+
+    /// SB-059
+    #[test]
+    fn more_than_one_pod_is_told_once_in_the_words_of_the_condition() {
+        let ready = status(&[("Ready", true, "DependenciesReady")]);
+        let conflict = status(&[("Ready", false, "MultiplePods")]);
+        let told = event(Some(&ready), &conflict).unwrap();
+        assert_eq!((told.kind, told.reason, told.action), (Type::Warning, "MultiplePods", "Reconciling"));
+        assert_eq!(told.note, conflict.conditions[0].message);
+        assert_eq!(event(None, &conflict), Some(told));
+        assert_eq!(event(Some(&conflict), &conflict), None);
+        assert_eq!(event(Some(&conflict), &ready), None);
     }
 
     #[test]

@@ -15,7 +15,7 @@ mod defer;
 pub mod judge;
 mod milestone;
 pub mod plan;
-mod pod;
+pub(crate) mod pod;
 mod retry;
 mod service;
 #[cfg(test)]
@@ -32,10 +32,12 @@ use tracing::{Instrument, Span};
 
 use crate::Config;
 use crate::caches::{BY_OWNER, Caches};
+use crate::event::Recorder;
 use crate::memory::Memories;
 use crate::object::{Key, controller_of, is_kind};
 use crate::queue::{Outcome, Queue};
 use crate::{cache, run, trace};
+use apply::MANAGER;
 use milestone::Change;
 use plan::{ProblemKind, Seen};
 use retry::Failures;
@@ -47,6 +49,7 @@ pub(crate) struct World {
     config: Config,
     memories: Memories<Memory>,
     queue: Arc<Queue<Key>>,
+    events: Recorder,
 }
 
 /// Runs the controller until it is asked to stop, or the future is dropped.
@@ -59,14 +62,19 @@ pub async fn run(client: Client, caches: Arc<Caches>, config: Config) {
         caches.services.listen(waker(&queue, sandbox_of)),
         caches.volume_claims.listen(waker(&queue, sandbox_of)),
     );
-    let world =
-        Arc::new(World { client, caches: caches.clone(), config, memories: Memories::default(), queue });
+    let (events, telling) = Recorder::new(client.clone(), MANAGER, config.sandbox_events);
+    let memories = Memories::default();
+    let world = Arc::new(World { client, caches: caches.clone(), config, memories, queue, events });
     // Dropped with this future, and with it every worker.
     let mut workers = JoinSet::new();
     for _ in 0..world.config.sandbox_workers {
         workers.spawn(world.clone().work());
     }
-    run::join(workers).await;
+    let working = async {
+        run::join(workers).await;
+        drop(world); // and with it the recorder
+    };
+    tokio::join!(working, telling);
 }
 
 /// A listener that wakes the Sandboxes which a changed object concerned before and concerns now.
@@ -128,7 +136,7 @@ async fn reconcile(world: &World, key: &Key) -> Outcome {
         match defer::first_status(&sandbox, &status, now) {
             Some(left) => plan.look_again_after(left),
             None => match apply::write_status(world, &sandbox, &status).await {
-                Ok(()) => world.count(&sandbox, &status, &mut memory, now),
+                Ok(()) => world.tell(&sandbox, &status, &mut memory, now),
                 Err(problem) => problems.push(problem),
             },
         }
@@ -174,8 +182,11 @@ impl World {
         span
     }
 
-    /// Counts what a status that was written means.
-    fn count(&self, sandbox: &Sandbox, status: &SandboxStatus, memory: &mut Memory, now: Timestamp) {
+    /// Counts what a status that was written means, and tells users what they should know of.
+    fn tell(&self, sandbox: &Sandbox, status: &SandboxStatus, memory: &mut Memory, now: Timestamp) {
+        if let Some(event) = milestone::event(sandbox.status.as_ref(), status) {
+            self.events.record(sandbox, &event);
+        }
         let namespace = sandbox.metadata.namespace.as_deref().unwrap_or_default();
         for milestone in milestone::judge(sandbox, status, &mut memory.change, now) {
             self.config.metrics.happened(namespace, milestone);
