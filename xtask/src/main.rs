@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod arrows;
+mod behaviours;
 mod deploy;
 mod image;
 
@@ -14,6 +15,10 @@ fn main() -> anyhow::Result<()> {
     let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
         ["crds"] => write_crds(),
+        ["behaviours"] => {
+            print!("{}", behaviours::report(&root())?);
+            Ok(())
+        }
         ["deploy"] => deploy::write(&root()),
         ["release", dir] => deploy::release(Path::new(dir)),
         ["image", dir] => image::write(Path::new(dir), env!("CARGO_PKG_VERSION"), "release"),
@@ -25,6 +30,7 @@ fn main() -> anyhow::Result<()> {
 
 const TASKS: &str = "\
   crds                        writes deploy/crds and deploy/crds-v1beta1
+  behaviours                  tells which behaviours no test proves
   deploy                      writes the rest of deploy/
   release DIR                 writes the manifests of a release
   image DIR [TAG [PROFILE]]   writes the controller's container image as an archive";

@@ -11,6 +11,9 @@
 
 pub mod cache;
 pub mod caches;
+pub mod claim;
+mod event;
+mod memory;
 pub mod metrics;
 pub mod object;
 pub mod queue;
@@ -35,13 +38,21 @@ pub struct Config {
     pub cluster_domain: String,
     /// Sandboxes worked on at the same time.
     pub sandbox_workers: usize,
+    /// Tell users of Sandboxes through events.
+    pub sandbox_events: bool,
+    /// How long a change of a running Pod's labels and annotations may wait for more; at most a second.
+    pub write_behind: std::time::Duration,
     /// Templates worked on at the same time.
     pub template_workers: usize,
     /// Where the router's Pods are: the default NetworkPolicy lets nobody else in.
     pub router_namespace: String,
     /// How pools are filled and watched over.
     pub warm_pools: warm_pool::Settings,
-    /// Where everything is counted.
+    /// How claims are served.
+    pub claims: claim::Settings,
+    /// How long claims take; the process registers them where it serves metrics.
+    pub claim_metrics: Arc<claim::metrics::ClaimMetrics>,
+    /// Where the rest is counted.
     pub metrics: metrics::Metrics,
     /// Whoever exports spans.
     pub traces: Option<Arc<dyn trace::Traces>>,
@@ -54,9 +65,13 @@ impl Default for Config {
         Self {
             cluster_domain: "cluster.local".to_owned(),
             sandbox_workers: 32,
+            sandbox_events: true,
+            write_behind: std::time::Duration::ZERO,
             template_workers: 1,
             router_namespace: "agent-sandbox-system".to_owned(),
             warm_pools: warm_pool::Settings::default(),
+            claims: claim::Settings::default(),
+            claim_metrics: Arc::default(),
             metrics: metrics::Metrics::default(),
             traces: None,
             stop: CancellationToken::new(),

@@ -14,7 +14,7 @@ use crate::cache::Cache;
 use crate::caches::Caches;
 use crate::object::Key;
 use crate::queue::{Outcome, Queue};
-use crate::{Config, sandbox, template, warm_pool};
+use crate::{Config, claim, sandbox, template, warm_pool};
 
 /// Runs all controllers until they are asked to stop, or the future is dropped, on caches that somebody
 /// else feeds.
@@ -22,7 +22,8 @@ pub async fn all(client: Client, caches: Arc<Caches>, config: Config) {
     tokio::join!(
         sandbox::run(client.clone(), caches.clone(), config.clone()),
         template::run(client.clone(), caches.clone(), config.clone()),
-        warm_pool::run(client, caches, config),
+        warm_pool::run(client.clone(), caches.clone(), config.clone()),
+        claim::run(client, caches, config),
     );
 }
 

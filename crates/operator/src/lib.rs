@@ -10,12 +10,15 @@
 pub mod election;
 pub mod go;
 mod health;
+mod label_domains;
+pub mod limit;
 mod listen;
 mod metrics;
 pub mod operator;
 pub mod options;
 pub mod process;
 pub mod settings;
+mod telemetry;
 mod tls;
 mod version;
 

@@ -57,7 +57,7 @@ impl Operator {
         requests: Option<&Requests>,
     ) -> anyhow::Result<Self> {
         let caches = Arc::new(Caches::new(settings.scope.clone()));
-        let (registry, leading) = metrics::registry(&settings.controllers.metrics, caches.clone(), requests);
+        let (registry, leading) = metrics::registry(&settings.controllers, caches.clone(), requests);
         let synced = watch::Sender::new(false);
         let health = Health::new(vec![("caches", synced.subscribe())]);
         let metrics = match &settings.metrics {

@@ -35,6 +35,13 @@ pub struct Flags {
     #[arg(long)]
     pub cache_label_selectors: bool,
 
+    /// Requests per second to the API server; -1 for no limit
+    #[arg(long, default_value_t = -1.0, value_name = "RATE", allow_negative_numbers = true)]
+    pub kube_api_qps: f64,
+    /// Requests that may be sent at once, if there is a limit
+    #[arg(long, default_value_t = 10, value_name = "N", allow_negative_numbers = true)]
+    pub kube_api_burst: i64,
+
     /// Let only one of several replicas write
     #[arg(long, default_value_t = true)]
     pub leader_elect: bool,
@@ -80,6 +87,10 @@ pub struct Flags {
     #[arg(long, default_value_t = 1, value_name = "N", allow_negative_numbers = true)]
     pub sandbox_template_concurrent_workers: i64,
 
+    /// How long a change of a running Pod's labels and annotations may wait for more; at most a second
+    #[arg(long, default_value = "0", value_parser = go::duration, value_name = "DURATION")]
+    pub sandbox_write_behind_window: Duration,
+
     /// Sandboxes created or deleted for one pool in one pass
     #[arg(long, default_value_t = 300, value_name = "N", allow_negative_numbers = true)]
     pub sandbox_warm_pool_max_batch_size: i64,
@@ -98,7 +109,7 @@ pub struct Flags {
     /// Let the cluster autoscaler move members that nobody uses yet
     #[arg(long, default_value_t = true)]
     pub enable_warm_pool_eviction: bool,
-    /// How long a member must have been Ready before a claim takes it
+    /// How long a claim waits for members that are about to be usable
     #[arg(long, default_value = "2s", value_parser = go::duration, value_name = "DURATION")]
     pub sandbox_claim_warm_candidate_grace_period: Duration,
 
@@ -177,16 +188,10 @@ pub struct WithoutEffect {
     pub pprof_block_profile_rate: Option<i64>,
     #[arg(long, hide = true, allow_negative_numbers = true)]
     pub pprof_mutex_profile_fraction: Option<i64>,
-    #[arg(long, hide = true, default_value_t = -1.0, allow_negative_numbers = true)]
-    pub kube_api_qps: f64,
-    #[arg(long, hide = true, default_value_t = 10, allow_negative_numbers = true)]
-    pub kube_api_burst: i64,
     #[arg(long, hide = true, default_value_t = 1, allow_negative_numbers = true)]
     pub api_connections: i64,
     #[arg(long, hide = true)]
     pub separate_watch_connection: bool,
-    #[arg(long, hide = true, default_value = "0", value_parser = go::duration)]
-    pub sandbox_write_behind_window: Duration,
 }
 
 /// [`Flags`], with booleans in Go's style.

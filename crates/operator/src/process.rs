@@ -1,5 +1,6 @@
 //! The whole life of the process: what both programs do after they have read their flags.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -7,12 +8,15 @@ use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+use tower::util::option_layer;
 
+use crate::limit::Limit;
 use crate::metrics::requests::Requests;
 use crate::operator::Operator;
 use crate::options::Options;
-use crate::settings::{Log, Settings};
+use crate::settings::Settings;
 use crate::version::Version;
+use crate::{label_domains, telemetry};
 
 /// Runs until a signal asks to stop. What goes wrong is logged, and makes the exit code 1.
 pub async fn run(options: Options) -> ExitCode {
@@ -20,18 +24,27 @@ pub async fn run(options: Options) -> ExitCode {
         println!("{}", Version::here());
         return ExitCode::SUCCESS;
     }
-    let settings = match options.settings() {
+    let mut settings = match options.settings() {
         Ok(settings) => settings,
         Err(problem) => {
             eprintln!("error: {problem}");
             return ExitCode::FAILURE;
         }
     };
-    init_log(&settings.log);
+    let telemetry = match telemetry::install(&settings.log, settings.tracing) {
+        Ok(telemetry) => telemetry,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            return ExitCode::FAILURE;
+        }
+    };
     for warning in &settings.warnings {
         tracing::warn!("{warning}");
     }
-    match serve(&settings).await {
+    settings.controllers.traces = telemetry.traces();
+    let ended = serve(settings).await;
+    telemetry.flush().await;
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!(error = format!("{error:#}"), "controller failed");
@@ -40,14 +53,18 @@ pub async fn run(options: Options) -> ExitCode {
     }
 }
 
-async fn serve(settings: &Settings) -> anyhow::Result<()> {
+async fn serve(mut settings: Settings) -> anyhow::Result<()> {
+    if settings.scope.extensions {
+        let domains = label_domains::read(Path::new(label_domains::FILE));
+        settings.controllers.claims.allowed_label_domains =
+            domains.with_context(|| format!("failed to read {}", label_domains::FILE))?;
+    }
     let requests = settings.rest_client_metrics.then(Requests::default);
-    let client = ClientBuilder::try_from(cluster(settings).await?)?;
-    let client = match &requests {
-        Some(requests) => client.with_layer(requests).build(),
-        None => client.build(),
-    };
-    let operator = Operator::open(client, settings, requests.as_ref()).await?;
+    let client = ClientBuilder::try_from(cluster(&settings).await?)?
+        .with_layer(&option_layer(settings.rate.map(Limit::new)))
+        .with_layer(&option_layer(requests.clone()))
+        .build();
+    let operator = Operator::open(client, &settings, requests.as_ref()).await?;
     let stop = CancellationToken::new();
     let stopping = stop.clone();
     let mut terminate = signal(SignalKind::terminate())?;
@@ -71,13 +88,4 @@ async fn cluster(settings: &Settings) -> anyhow::Result<kube::Config> {
     let kubeconfig = read.with_context(|| format!("failed to read --kubeconfig {}", path.display()))?;
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
     config.with_context(|| format!("--kubeconfig {} is incomplete", path.display()))
-}
-
-fn init_log(log: &Log) {
-    let subscriber = tracing_subscriber::fmt().with_max_level(log.level).with_writer(std::io::stderr);
-    if log.json {
-        subscriber.json().flatten_event(true).init();
-    } else {
-        subscriber.with_ansi(false).init();
-    }
 }

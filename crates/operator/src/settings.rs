@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use asb_controllers::{Config, Scope, warm_pool};
+use asb_controllers::{Config, Scope, claim, warm_pool};
 
 use crate::go::Address;
+use crate::limit::Rate;
 use crate::options::{Flags, LogFlags, Options, WebhookFlags, WithoutEffect};
 use crate::tls::{self, Tls};
 
@@ -32,6 +33,8 @@ pub struct Settings {
     /// `None`: no probes are served.
     pub probes: Option<Address>,
     pub rest_client_metrics: bool,
+    /// `None`: the API server is asked as often as need be.
+    pub rate: Option<Rate>,
     pub tracing: bool,
     /// `None`: no conversion is served.
     pub webhook: Option<Webhook>,
@@ -93,6 +96,7 @@ impl Options {
             metrics: metrics(&flags)?,
             probes: address("health-probe-bind-address", &flags.health_probe_bind_address)?,
             rest_client_metrics: flags.enable_rest_client_metrics,
+            rate: rate(&flags)?,
             tracing: flags.enable_tracing,
             webhook: webhook(&flags.webhook, &flags.cluster_domain)?,
             log: log(&flags.log)?,
@@ -131,14 +135,23 @@ fn controllers(flags: &Flags) -> Result<Config, Problem> {
         unschedulable_recheck: flags.sandbox_warm_pool_unschedulable_recheck_interval,
         safe_to_evict: flags.enable_warm_pool_eviction,
     };
-    positive("sandbox-claim-concurrent-workers", flags.sandbox_claim_concurrent_workers)?;
+    let claims = claim::Settings {
+        workers: positive("sandbox-claim-concurrent-workers", flags.sandbox_claim_concurrent_workers)?,
+        candidate_grace: flags.sandbox_claim_warm_candidate_grace_period,
+        events: !flags.disable_claim_events,
+        observability_annotations: !flags.disable_claim_observability_annotations,
+        ..claim::Settings::default()
+    };
     Ok(Config {
         cluster_domain: flags.cluster_domain.clone(),
         sandbox_workers: positive("sandbox-concurrent-workers", flags.sandbox_concurrent_workers)?,
+        write_behind: flags.sandbox_write_behind_window,
         // Without a worker no template would ever get its policy.
         template_workers: usize::try_from(flags.sandbox_template_concurrent_workers).unwrap_or(1).max(1),
         router_namespace: flags.router_namespace.clone(),
         warm_pools,
+        claims,
+        sandbox_events: !flags.disable_sandbox_events,
         ..Config::default()
     })
 }
@@ -160,6 +173,14 @@ fn metrics(flags: &Flags) -> Result<Option<Metrics>, Problem> {
 fn namespaces(named: &[String]) -> Vec<String> {
     let named = named.iter().map(|name| name.trim()).filter(|name| !name.is_empty());
     named.map(str::to_owned).collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+fn rate(flags: &Flags) -> Result<Option<Rate>, Problem> {
+    let (qps, burst) = (flags.kube_api_qps, positive("kube-api-burst", flags.kube_api_burst)?);
+    if !qps.is_finite() {
+        return Err(problem("kube-api-qps", "must be finite"));
+    }
+    Ok((qps > 0.0).then(|| Rate { qps, burst: u32::try_from(burst).unwrap_or(u32::MAX) }))
 }
 
 fn webhook(flags: &WebhookFlags, cluster_domain: &str) -> Result<Option<Webhook>, Problem> {
@@ -209,41 +230,42 @@ fn log(flags: &LogFlags) -> Result<Log, Problem> {
 
 fn ignored_log_flags(flags: &LogFlags) -> Vec<String> {
     let set = [
-        ("zap-time-encoding", flags.zap_time_encoding.is_some()),
-        ("zap-stacktrace-level", flags.zap_stacktrace_level.is_some()),
+        ("zap-time-encoding", flags.zap_time_encoding.is_some(), "times are always RFC 3339"),
+        (
+            "zap-stacktrace-level",
+            flags.zap_stacktrace_level.is_some(),
+            "there are no stack traces in the log",
+        ),
     ];
-    set.into_iter().filter(|(_, set)| *set).map(|(flag, _)| no_effect(flag)).collect()
+    set.into_iter().filter(|(_, set, _)| *set).map(|(flag, _, why)| no_effect(flag, why)).collect()
 }
 
 /// Warns of each flag that is set in vain; what the reference refuses is refused as well.
 fn without_effect(flags: &WithoutEffect) -> Result<Vec<String>, Problem> {
-    positive("kube-api-burst", flags.kube_api_burst)?;
     positive("api-connections", flags.api_connections)?;
+    let profiler = "there is no Go profiler in this program";
+    let connections = "every watch, and every request in flight, has a connection of its own";
     let set = [
-        ("enable-pprof", flags.enable_pprof),
-        ("enable-pprof-debug", flags.enable_pprof_debug),
-        ("pprof-block-profile-rate", flags.pprof_block_profile_rate.is_some()),
-        ("pprof-mutex-profile-fraction", flags.pprof_mutex_profile_fraction.is_some()),
-        ("kube-api-qps", flags.kube_api_qps > 0.0),
-        ("kube-api-burst", flags.kube_api_burst != 10),
-        ("api-connections", flags.api_connections != 1),
-        ("separate-watch-connection", flags.separate_watch_connection),
-        ("sandbox-write-behind-window", !flags.sandbox_write_behind_window.is_zero()),
+        ("enable-pprof", flags.enable_pprof, profiler),
+        ("enable-pprof-debug", flags.enable_pprof_debug, profiler),
+        ("pprof-block-profile-rate", flags.pprof_block_profile_rate.is_some(), profiler),
+        ("pprof-mutex-profile-fraction", flags.pprof_mutex_profile_fraction.is_some(), profiler),
+        ("api-connections", flags.api_connections != 1, connections),
+        ("separate-watch-connection", flags.separate_watch_connection, connections),
     ];
-    Ok(set.into_iter().filter(|(_, set)| *set).map(|(flag, _)| no_effect(flag)).collect())
+    Ok(set.into_iter().filter(|(_, set, _)| *set).map(|(flag, _, why)| no_effect(flag, why)).collect())
 }
 
 /// Warns of more workers than the API is asked or likely to bear.
 fn crowd(flags: &Flags, config: &Config) -> Vec<String> {
-    let claims = usize::try_from(flags.sandbox_claim_concurrent_workers).unwrap_or_default();
-    let extensions = claims + config.warm_pools.workers + config.template_workers;
+    let extensions = config.claims.workers + config.warm_pools.workers + config.template_workers;
     let workers = config.sandbox_workers + if flags.extensions { extensions } else { 0 };
-    let burst = usize::try_from(flags.without_effect.kube_api_burst).unwrap_or_default();
+    let burst = usize::try_from(flags.kube_api_burst).unwrap_or_default();
     let mut warnings = Vec::new();
     if workers > MANY_WORKERS {
         warnings.push(format!("{workers} workers in total are more than {MANY_WORKERS}"));
     }
-    if flags.without_effect.kube_api_qps > 0.0 && workers > burst {
+    if flags.kube_api_qps > 0.0 && workers > burst {
         warnings.push(format!("{workers} workers in total are more than --kube-api-burst={burst}"));
     }
     warnings
@@ -262,8 +284,8 @@ fn given(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-fn no_effect(flag: &str) -> String {
-    format!("--{flag} has no effect in this implementation")
+fn no_effect(flag: &str, why: &str) -> String {
+    format!("--{flag} has no effect: {why}")
 }
 
 fn problem(flag: &'static str, reason: impl Into<String>) -> Problem {
@@ -331,8 +353,13 @@ mod tests {
             "--sandbox-warm-pool-replenish-delay=1m30s",
             "--sandbox-warm-pool-max-refill-rate=2.5",
             "--sandbox-concurrent-workers=7",
-            "--watch-namespaces=a,b",
+            "--watch-namespaces=b,a,,b",
+            "--kube-api-qps=20",
+            "--kube-api-burst=100",
             "--enable-webhook=false",
+            "--disable-sandbox-events",
+            "--disable-claim-events",
+            "--sandbox-claim-concurrent-workers=9",
             "--zap-devel",
         ])
         .unwrap();
@@ -341,10 +368,13 @@ mod tests {
         assert_eq!(settings.probes, Some(Address { host: "127.0.0.1".to_owned(), port: 9000 }));
         assert_eq!(settings.scope.namespaces, ["a", "b"]);
         assert!(settings.scope.extensions);
+        assert_eq!(settings.rate, Some(Rate { qps: 20.0, burst: 100 }));
         assert_eq!(settings.log, Log { json: false, level: tracing::Level::DEBUG });
         let config = settings.controllers;
         assert_eq!(config.sandbox_workers, 7);
         assert!(!config.warm_pools.safe_to_evict);
+        assert!(!config.sandbox_events && !config.claims.events && config.claims.observability_annotations);
+        assert_eq!(config.claims.workers, 9);
         assert_eq!(config.warm_pools.replenish_delay, Duration::from_secs(90));
         assert_eq!(config.warm_pools.max_refill_rate, 2.5);
     }
@@ -398,15 +428,17 @@ mod tests {
         let many = warnings(&["--sandbox-concurrent-workers=1000", "--extensions"]);
         assert_eq!(many, ["1052 workers in total are more than 1000"]);
         let bursting = warnings(&["--kube-api-qps=50"]);
-        assert_eq!(bursting.last().unwrap(), "100 workers in total are more than --kube-api-burst=10");
+        assert_eq!(bursting, ["100 workers in total are more than --kube-api-burst=10"]);
     }
 
     #[test]
     fn flags_without_effect_are_accepted_and_said_to_be() {
         let settings =
             settings(&["--enable-pprof", "--api-connections=4", "--zap-stacktrace-level=panic"]).unwrap();
-        let without = |flag: &str| format!("--{flag} has no effect in this implementation");
         let flags = ["enable-pprof", "api-connections", "zap-stacktrace-level"];
-        assert_eq!(settings.warnings, flags.map(without));
+        assert_eq!(settings.warnings.len(), flags.len());
+        for (warning, flag) in settings.warnings.iter().zip(flags) {
+            assert!(warning.starts_with(&format!("--{flag} has no effect: ")), "{warning}");
+        }
     }
 }

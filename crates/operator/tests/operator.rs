@@ -13,7 +13,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -59,7 +59,8 @@ struct Replica {
 impl Replica {
     async fn start(client: Client, settings: &Settings) -> Self {
         let operator = Operator::open(client, settings, None).await.expect("the settings work");
-        let (metrics, probes) = (operator.metrics_address().unwrap(), operator.probes_address().unwrap());
+        let metrics = operator.metrics_address().expect("metrics are served");
+        let probes = operator.probes_address().expect("probes are served");
         let stop = CancellationToken::new();
         let running = tokio::spawn(operator.run(stop.clone()));
         Self { metrics, probes, stop, running }
@@ -85,7 +86,10 @@ impl Replica {
 }
 
 async fn get(address: std::net::SocketAddr, path: &str) -> (u16, String) {
-    let mut stream = TcpStream::connect(address).await.expect("somebody listens");
+    ask(TcpStream::connect(address).await.expect("somebody listens"), path).await
+}
+
+async fn ask(mut stream: impl AsyncRead + AsyncWrite + Unpin, path: &str) -> (u16, String) {
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.expect("a request can be sent");
     let mut answer = String::new();
@@ -210,6 +214,36 @@ async fn second_replica_takes_over_within_two_seconds_while_sandboxes_are_made(w
     second.stop().await;
     let lease: Lease = world.get(LEASE).await.expect("the Lease stays");
     assert_eq!(lease.spec.and_then(|spec| spec.holder_identity).as_deref(), Some(""));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn metrics_are_served_over_tls_of_the_wanted_version_only() {
+    let world = World::embedded().await.without_controllers().await;
+    let dir = tempfile::tempdir().expect("a directory");
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
+    std::fs::write(dir.path().join("tls.crt"), made.cert.pem()).expect("a file");
+    std::fs::write(dir.path().join("tls.key"), made.signing_key.serialize_pem()).expect("a file");
+    let certificates = format!("--metrics-cert-dir={}", dir.path().display());
+    let flags = ["--metrics-secure-serving", "--tls-min-version=VersionTLS13", &certificates];
+    let replica = Replica::start(world.client.clone(), &settings(&world, &flags)).await;
+
+    let connect = async |version: &'static rustls::SupportedProtocolVersion| {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(made.cert.der().clone()).expect("a root");
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = rustls::ClientConfig::builder_with_provider(provider);
+        let builder = builder.with_protocol_versions(&[version]).expect("a version");
+        let config = builder.with_root_certificates(roots).with_no_client_auth();
+        let stream = TcpStream::connect(replica.metrics).await.expect("somebody listens");
+        let name = "localhost".try_into().expect("a name");
+        tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await
+    };
+    let stream = connect(&rustls::version::TLS13).await.expect("TLS 1.3 is spoken");
+    let (status, page) = ask(stream, "/metrics").await;
+    assert_eq!(status, 200);
+    assert!(page.contains("agent_sandbox_build_info"));
+    assert!(connect(&rustls::version::TLS12).await.is_err(), "TLS 1.2 is not");
+    replica.stop().await;
 }
 
 /// Holds back every request until it is opened.

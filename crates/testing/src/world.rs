@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::{Kubernetes, kubelet};
+use crate::{Kubernetes, Writes, kubelet};
 
 /// The longest that a state may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -29,6 +29,9 @@ pub struct World {
     /// Controllers and kubelet; they stop with the world.
     tasks: JoinSet<()>,
     warm_pools: Option<AbortHandle>,
+    claims: Vec<AbortHandle>,
+    /// What the controllers write.
+    pub writes: Writes,
     _data_dir: Option<tempfile::TempDir>,
 }
 
@@ -60,6 +63,13 @@ impl<K> Kind for K where
 impl World {
     /// On our own API server, in this process.
     pub async fn embedded() -> Self {
+        let mut world = Self::idle().await;
+        world.start_all().await;
+        world
+    }
+
+    /// On our own API server, without any controller.
+    pub async fn idle() -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let crds = asb_types::crd::all();
         let config = asb_apiserver::Config {
@@ -68,7 +78,7 @@ impl World {
             node_name: Some(kubelet::NODE.to_owned()),
         };
         let server = asb_apiserver::ApiServer::open(config).await.expect("the embedded API server opens");
-        Self::start(server.client("default"), Some(dir)).await
+        Self::new(server.client("default"), Some(dir)).await
     }
 
     /// On a real kube-apiserver, which the tests of one process share.
@@ -77,7 +87,15 @@ impl World {
         let kubernetes = tokio::task::spawn_blocking(Kubernetes::shared).await.expect("Kubernetes starts");
         let client = kubernetes.client().await;
         install_crds(&client).await;
-        Self::start(client, None).await
+        let mut world = Self::new(client, None).await;
+        world.start_all().await;
+        world
+    }
+
+    async fn new(client: Client, data_dir: Option<tempfile::TempDir>) -> Self {
+        let mut world = Self { _data_dir: data_dir, ..Self::bare(client).await };
+        world.tasks.spawn(kubelet::run(world.client.clone(), world.namespace.clone()));
+        world
     }
 
     /// Where somebody else runs the controllers and a kubelet.
@@ -87,23 +105,29 @@ impl World {
             serde_json::from_value(json!({"metadata": {"name": namespace}})).expect("a Namespace");
         let namespaces: Api<Namespace> = Api::all(client.clone());
         namespaces.create(&PostParams::default(), &object).await.expect("a namespace of our own");
-        Self { client, namespace, tasks: JoinSet::new(), warm_pools: None, _data_dir: None }
+        Self {
+            client,
+            namespace,
+            tasks: JoinSet::new(),
+            warm_pools: None,
+            claims: Vec::new(),
+            writes: Writes::default(),
+            _data_dir: None,
+        }
     }
 
-    async fn start(client: Client, data_dir: Option<tempfile::TempDir>) -> Self {
-        let mut world = Self { _data_dir: data_dir, ..Self::bare(client).await };
-        let caches = world.caches();
-        let config = asb_controllers::Config::default();
-        world.tasks.spawn(asb_controllers::template::run(world.client.clone(), caches, config));
-        world.start_controller();
-        world.start_warm_pools(Default::default()).await;
-        world.tasks.spawn(kubelet::run(world.client.clone(), world.namespace.clone()));
-        world
+    async fn start_all(&mut self) {
+        let (caches, config) = (self.caches(), asb_controllers::Config::default());
+        self.tasks.spawn(asb_controllers::template::run(self.controllers(), caches, config));
+        self.start_controller();
+        self.start_warm_pools(Default::default()).await;
+        self.start_claims(Default::default());
     }
 
     /// Stops all controllers, for a test that brings its own; the kubelet goes on.
     pub async fn without_controllers(mut self) -> Self {
         self.warm_pools = None;
+        self.claims.clear();
         self.tasks.shutdown().await;
         self.tasks.spawn(kubelet::run(self.client.clone(), self.namespace.clone()));
         self
@@ -112,20 +136,36 @@ impl World {
     /// Starts a Sandbox controller for this namespace. A second one may run beside the first.
     pub fn start_controller(&mut self) {
         let (caches, config) = (self.caches(), asb_controllers::Config::default());
-        self.tasks.spawn(asb_controllers::sandbox::run(self.client.clone(), caches, config));
+        self.tasks.spawn(asb_controllers::sandbox::run(self.controllers(), caches, config));
     }
 
     /// Starts the warm pool controller anew, with these settings and without any memory.
     pub async fn start_warm_pools(&mut self, settings: asb_controllers::warm_pool::Settings) {
         if let Some(running) = self.warm_pools.take() {
-            running.abort();
-            while !running.is_finished() {
-                tokio::task::yield_now().await;
-            }
+            stop(&running).await;
         }
         let config = asb_controllers::Config { warm_pools: settings, ..Default::default() };
-        let controller = asb_controllers::warm_pool::run(self.client.clone(), self.caches(), config);
+        let controller = asb_controllers::warm_pool::run(self.controllers(), self.caches(), config);
         self.warm_pools = Some(self.tasks.spawn(controller));
+    }
+
+    /// Starts a claim controller. A second one may run beside the first.
+    pub fn start_claims(&mut self, settings: asb_controllers::claim::Settings) {
+        let config = asb_controllers::Config { claims: settings, ..Default::default() };
+        let controller = asb_controllers::claim::run(self.controllers(), self.caches(), config);
+        self.claims.push(self.tasks.spawn(controller));
+    }
+
+    /// Stops all claim controllers, wherever they are in their work.
+    pub async fn stop_claims(&mut self) {
+        for running in self.claims.drain(..) {
+            stop(&running).await;
+        }
+    }
+
+    /// What controllers talk through; their writes are counted.
+    fn controllers(&self) -> Client {
+        self.writes.through(self.client.clone())
     }
 
     /// A view of this namespace that no controller has yet: each stands for a process of its own.
@@ -206,6 +246,13 @@ impl World {
             Ok(Some(object)) => object,
             _ => panic!("{} {name:?} did not get there; last seen: {seen:#?}", K::kind(&())),
         }
+    }
+}
+
+async fn stop(task: &AbortHandle) {
+    task.abort();
+    while !task.is_finished() {
+        tokio::task::yield_now().await;
     }
 }
 

@@ -9,8 +9,8 @@ use super::plan::{Action, Problem, ProblemKind, Step};
 use crate::object::Key;
 use crate::write::{self, Refused, Writer};
 
-/// The field manager under which children are written.
-const MANAGER: &str = "sandbox-controller";
+/// The name under which this controller writes and reports.
+pub const MANAGER: &str = "sandbox-controller";
 
 /// Takes every action in turn; what fails becomes a problem, the rest goes on.
 pub async fn apply(world: &World, namespace: &str, actions: Vec<Action>) -> Vec<Problem> {

@@ -1,78 +1,84 @@
 //! What happened to a Sandbox between two statuses. Pure; the past that it needs is handed in.
 
-use std::collections::HashMap;
+use std::time::Duration;
 
 use asb_types::condition::{self, reason};
 use asb_types::{OperatingMode, Sandbox, SandboxStatus};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use tokio::time::Instant;
 
+use crate::event::{Event, Type};
 use crate::metrics::Milestone;
-use crate::object::Key;
 
-/// A change of mode that has begun and not ended yet.
+/// A change of mode that has begun and not ended yet. What began under an earlier leader is counted, but not
+/// measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Underway {
-    Suspend,
-    Resume,
+pub struct Change {
+    to: OperatingMode,
+    since: Timestamp,
 }
 
-/// When changes of mode began, as far as this process saw it. What began under an earlier leader is counted
-/// but not measured.
-#[derive(Debug, Default)]
-pub struct Begun(HashMap<Key, (Underway, Instant)>);
-
-impl Begun {
-    /// Takes in a new status; returns what it means.
-    pub fn judge(&mut self, sandbox: &Sandbox, after: &SandboxStatus, now: Instant) -> Vec<Milestone> {
-        let Some(before) = &sandbox.status else { return Vec::new() };
-        let key = Key::of(sandbox);
-        let suspended = |status| is_true(status, condition::SUSPENDED);
-        let mut happened = Vec::new();
-        match (suspended(before), suspended(after)) {
-            (false, true) => happened.push(Milestone::Suspended),
-            (true, false) => happened.push(Milestone::Resumed),
-            _ => {}
-        }
-        match sandbox.spec.operating_mode {
-            OperatingMode::Suspended if suspended(after) => {
-                happened.extend(self.end(&key, Underway::Suspend, now).map(Milestone::SuspendTook));
-            }
-            OperatingMode::Suspended => self.begin(key, Underway::Suspend, now),
-            OperatingMode::Running if suspended(before) => self.begin(key, Underway::Resume, now),
-            OperatingMode::Running if is_true(after, condition::READY) => {
-                happened.extend(self.end(&key, Underway::Resume, now).map(Milestone::ResumeTook));
-            }
-            OperatingMode::Running => {}
-        }
-        if let Some(finished) = get(after, condition::FINISHED)
-            && get(before, condition::FINISHED).is_none()
-        {
-            happened.push(Milestone::Finished(finished.reason.clone()));
-        }
-        if expired(after) && !expired(before) {
-            happened.push(Milestone::Expired);
-        }
-        happened
+/// What it means that a Sandbox got this status. `change` is what is remembered of it.
+pub fn judge(
+    sandbox: &Sandbox,
+    after: &SandboxStatus,
+    change: &mut Option<Change>,
+    now: Timestamp,
+) -> Vec<Milestone> {
+    let Some(before) = &sandbox.status else { return Vec::new() };
+    let suspended = |status| is_true(status, condition::SUSPENDED);
+    let mut happened = Vec::new();
+    match (suspended(before), suspended(after)) {
+        (false, true) => happened.push(Milestone::Suspended),
+        (true, false) => happened.push(Milestone::Resumed),
+        _ => {}
     }
-
-    /// Forgets a Sandbox that is gone.
-    pub fn forget(&mut self, key: &Key) {
-        self.0.remove(key);
-    }
-
-    /// A change that is underway goes on; one that turns back begins anew.
-    fn begin(&mut self, key: Key, change: Underway, now: Instant) {
-        let known = self.0.entry(key).or_insert((change, now));
-        if known.0 != change {
-            *known = (change, now);
+    let mode = sandbox.spec.operating_mode;
+    match mode {
+        OperatingMode::Suspended if suspended(after) => {
+            happened.extend(end(change, mode, now).map(Milestone::SuspendTook));
         }
+        OperatingMode::Suspended => begin(change, mode, now),
+        OperatingMode::Running if suspended(before) => begin(change, mode, now),
+        OperatingMode::Running if is_true(after, condition::READY) => {
+            happened.extend(end(change, mode, now).map(Milestone::ResumeTook));
+        }
+        OperatingMode::Running => {}
     }
+    if let Some(finished) = get(after, condition::FINISHED)
+        && get(before, condition::FINISHED).is_none()
+    {
+        happened.push(Milestone::Finished(finished.reason.clone()));
+    }
+    if expired(after) && !expired(before) {
+        happened.push(Milestone::Expired);
+    }
+    happened
+}
 
-    fn end(&mut self, key: &Key, change: Underway, now: Instant) -> Option<std::time::Duration> {
-        let (begun, since) = self.0.remove(key)?;
-        (begun == change).then(|| now - since)
+/// What users are told of beside the status: more than one Pod, once when it begins.
+pub fn event(before: Option<&SandboxStatus>, after: &SandboxStatus) -> Option<Event> {
+    let conflict =
+        |status| get(status, condition::READY).filter(|ready| ready.reason == reason::MULTIPLE_PODS);
+    let begun = conflict(after).filter(|_| before.and_then(conflict).is_none())?;
+    Some(Event {
+        kind: Type::Warning,
+        reason: reason::MULTIPLE_PODS,
+        action: "Reconciling",
+        note: begun.message.clone(),
+    })
+}
+
+/// A change that is underway goes on; one that turns back begins anew.
+fn begin(change: &mut Option<Change>, to: OperatingMode, now: Timestamp) {
+    if change.is_none_or(|known| known.to != to) {
+        *change = Some(Change { to, since: now });
     }
+}
+
+fn end(change: &mut Option<Change>, to: OperatingMode, now: Timestamp) -> Option<Duration> {
+    let ended = change.take().filter(|known| known.to == to)?;
+    Duration::try_from(now.duration_since(ended.since)).ok()
 }
 
 fn get<'a>(status: &'a SandboxStatus, kind: &str) -> Option<&'a Condition> {
@@ -89,10 +95,7 @@ fn expired(status: &SandboxStatus) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use asb_types::condition::{Status, Verdict};
-    use jiff::Timestamp;
     use serde_json::json;
 
     use super::*;
@@ -122,11 +125,10 @@ mod tests {
         let suspended = status(&[("Suspended", true, "PodTerminated"), ("Ready", false, "SandboxSuspended")]);
         let starting =
             status(&[("Suspended", false, "NotSuspended"), ("Ready", false, "DependenciesNotReady")]);
-        let start = Instant::now();
-        let at = |milliseconds| start + Duration::from_millis(milliseconds);
-        let mut begun = Begun::default();
+        let at = |milliseconds| Timestamp::from_millisecond(milliseconds).unwrap();
+        let mut change = None;
         let mut judge = |mode, before: &SandboxStatus, after, now| {
-            begun.judge(&sandbox(mode, before.clone()), after, at(now))
+            super::judge(&sandbox(mode, before.clone()), after, &mut change, at(now))
         };
         assert_eq!(judge("Suspended", &running, &draining, 0), []);
         assert_eq!(judge("Suspended", &draining, &draining, 10), []);
@@ -144,7 +146,20 @@ mod tests {
             [],
             "a Pod that was ready again resumed nothing"
         );
-        assert!(begun.0.is_empty(), "nothing is remembered longer than needed");
+        assert_eq!(change, None, "nothing is remembered longer than needed");
+    }
+
+    /// SB-059
+    #[test]
+    fn more_than_one_pod_is_told_once_in_the_words_of_the_condition() {
+        let ready = status(&[("Ready", true, "DependenciesReady")]);
+        let conflict = status(&[("Ready", false, "MultiplePods")]);
+        let told = event(Some(&ready), &conflict).unwrap();
+        assert_eq!((told.kind, told.reason, told.action), (Type::Warning, "MultiplePods", "Reconciling"));
+        assert_eq!(told.note, conflict.conditions[0].message);
+        assert_eq!(event(None, &conflict), Some(told));
+        assert_eq!(event(Some(&conflict), &conflict), None);
+        assert_eq!(event(Some(&conflict), &ready), None);
     }
 
     #[test]
@@ -152,7 +167,7 @@ mod tests {
         let mut created = sandbox("Suspended", SandboxStatus::default());
         created.status = None;
         let suspended = status(&[("Suspended", true, "PodTerminated")]);
-        assert_eq!(Begun::default().judge(&created, &suspended, Instant::now()), []);
+        assert_eq!(judge(&created, &suspended, &mut None, Timestamp::UNIX_EPOCH), []);
     }
 
     #[test]
@@ -160,9 +175,8 @@ mod tests {
         let running = status(&[("Ready", true, "DependenciesReady")]);
         let failed = status(&[("Finished", true, "PodFailed"), ("Ready", false, "PodFailed")]);
         let gone = status(&[("Finished", true, "PodFailed"), ("Ready", false, "SandboxExpired")]);
-        let mut begun = Begun::default();
-        let mut judge = |before: &SandboxStatus, after| {
-            begun.judge(&sandbox("Running", before.clone()), after, Instant::now())
+        let judge = |before: &SandboxStatus, after| {
+            super::judge(&sandbox("Running", before.clone()), after, &mut None, Timestamp::UNIX_EPOCH)
         };
         assert_eq!(judge(&running, &failed), [Milestone::Finished("PodFailed".to_owned())]);
         assert_eq!(judge(&failed, &failed), []);

@@ -11,40 +11,45 @@
 
 mod apply;
 mod child;
+mod defer;
 pub mod judge;
 mod milestone;
 pub mod plan;
-mod pod;
+pub(crate) mod pod;
+mod retry;
 mod service;
 #[cfg(test)]
 mod tests;
 mod volume;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use asb_types::{GROUP, Sandbox, SandboxStatus, key};
 use jiff::Timestamp;
 use kube::{Client, Resource};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
 use crate::Config;
-use crate::cache::Change;
 use crate::caches::{BY_OWNER, Caches};
+use crate::event::Recorder;
+use crate::memory::Memories;
 use crate::object::{Key, controller_of, is_kind};
 use crate::queue::{Outcome, Queue};
-use crate::{run, trace};
-use milestone::Begun;
+use crate::{cache, run, trace};
+use apply::MANAGER;
+use milestone::Change;
 use plan::{ProblemKind, Seen};
+use retry::Failures;
 
 /// What the controller knows and where it writes.
 pub(crate) struct World {
     client: Client,
     caches: Arc<Caches>,
     config: Config,
+    memories: Memories<Memory>,
     queue: Arc<Queue<Key>>,
-    begun: Mutex<Begun>,
+    events: Recorder,
 }
 
 /// Runs the controller until it is asked to stop, or the future is dropped.
@@ -57,17 +62,26 @@ pub async fn run(client: Client, caches: Arc<Caches>, config: Config) {
         caches.services.listen(waker(&queue, sandbox_of)),
         caches.volume_claims.listen(waker(&queue, sandbox_of)),
     );
-    let world = Arc::new(World { client, caches: caches.clone(), config, queue, begun: Mutex::default() });
+    let (events, telling) = Recorder::new(client.clone(), MANAGER, config.sandbox_events);
+    let memories = Memories::default();
+    let world = Arc::new(World { client, caches: caches.clone(), config, memories, queue, events });
     // Dropped with this future, and with it every worker.
     let mut workers = JoinSet::new();
     for _ in 0..world.config.sandbox_workers {
         workers.spawn(world.clone().work());
     }
-    run::join(workers).await;
+    let working = async {
+        run::join(workers).await;
+        drop(world); // and with it the recorder
+    };
+    tokio::join!(working, telling);
 }
 
 /// A listener that wakes the Sandboxes which a changed object concerned before and concerns now.
-fn waker<K>(queue: &Arc<Queue<Key>>, sandbox_of: fn(&K) -> Option<Key>) -> impl Fn(&Change<K>) + use<K> {
+fn waker<K>(
+    queue: &Arc<Queue<Key>>,
+    sandbox_of: fn(&K) -> Option<Key>,
+) -> impl Fn(&cache::Change<K>) + use<K> {
     let queue = queue.clone();
     move |change| change.sides().filter_map(|object| sandbox_of(object)).for_each(|key| queue.add(key))
 }
@@ -85,35 +99,51 @@ fn sandbox_of(child: &impl Resource) -> Option<Key> {
     }
 }
 
+/// What is remembered of a Sandbox between passes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Memory {
+    failures: Failures,
+    /// Since when its Pod's metadata should be different.
+    drift: Option<Timestamp>,
+    /// The change of mode that is underway.
+    change: Option<Change>,
+}
+
 async fn reconcile(world: &World, key: &Key) -> Outcome {
     let sandbox = world.caches.sandboxes.get(key);
     let Some(sandbox) = sandbox.filter(|sandbox| sandbox.metadata.deletion_timestamp.is_none()) else {
-        world.begun().forget(key);
+        world.memories.forget(key);
         return Outcome::Done;
     };
     let now = Timestamp::now();
-    let seen = world.observe(&sandbox);
+    let mut memory = world.memories.recall(&*sandbox).unwrap_or_default();
+    let seen = world.observe(&sandbox, &mut memory, now);
     if let Ok(Some(pod)) = plan::tracked_pod(&seen) {
-        tracing::debug!(
-            pod.Name = pod.metadata.name,
-            pod.Phase = pod.status.phase,
-            "ExistingPodStatusObserved"
-        );
+        let (name, phase) = (&pod.metadata.name, &pod.status.phase);
+        tracing::debug!(pod.Name = name, pod.Phase = phase, "ExistingPodStatusObserved");
     }
-    let plan = plan::plan(&sandbox, &seen, now);
-    let mut problems = plan.problems;
+    let mut plan = plan::plan(&sandbox, &seen, now);
+    defer::pod_patch(&mut plan, &mut memory.drift, world.config.write_behind, now);
+    let mut problems = std::mem::take(&mut plan.problems);
     if let Some(context) = trace::context(world.config.traces.as_deref(), &Span::current(), &*sandbox) {
         problems.extend(apply::write_trace(world, key, &context).await.err());
     }
-    problems.extend(apply::apply(world, &key.namespace, plan.actions).await);
+    problems.extend(apply::apply(world, &key.namespace, std::mem::take(&mut plan.actions)).await);
 
-    let status =
-        judge::judge(&sandbox, &world.observe(&sandbox), &problems, &world.config.cluster_domain, now);
+    let seen = world.observe(&sandbox, &mut memory, now);
+    let status = judge::judge(&sandbox, &seen, &problems, &world.config.cluster_domain, now);
     if judge::worth_writing(sandbox.status.as_ref(), &status) {
-        match apply::write_status(world, &sandbox, &status).await {
-            Ok(()) => world.count(&sandbox, &status),
-            Err(problem) => problems.push(problem),
+        match defer::first_status(&sandbox, &status, now) {
+            Some(left) => plan.look_again_after(left),
+            None => match apply::write_status(world, &sandbox, &status).await {
+                Ok(()) => world.tell(&sandbox, &status, &mut memory, now),
+                Err(problem) => problems.push(problem),
+            },
         }
+    }
+    match memory == Memory::default() {
+        true => world.memories.forget(key),
+        false => world.memories.remember(&*sandbox, memory),
     }
     for problem in problems.iter().filter(|problem| problem.kind == ProblemKind::Failed) {
         tracing::warn!(step = ?problem.step, problem = %problem.message, "sandbox is not as it should be");
@@ -152,36 +182,38 @@ impl World {
         span
     }
 
-    /// Counts what a status that was written means.
-    fn count(&self, sandbox: &Sandbox, status: &SandboxStatus) {
+    /// Counts what a status that was written means, and tells users what they should know of.
+    fn tell(&self, sandbox: &Sandbox, status: &SandboxStatus, memory: &mut Memory, now: Timestamp) {
+        if let Some(event) = milestone::event(sandbox.status.as_ref(), status) {
+            self.events.record(sandbox, &event);
+        }
         let namespace = sandbox.metadata.namespace.as_deref().unwrap_or_default();
-        for milestone in self.begun().judge(sandbox, status, Instant::now()) {
+        for milestone in milestone::judge(sandbox, status, &mut memory.change, now) {
             self.config.metrics.happened(namespace, milestone);
         }
     }
 
-    fn begun(&self) -> MutexGuard<'_, Begun> {
-        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn observe(&self, sandbox: &Sandbox) -> Seen {
+    fn observe(&self, sandbox: &Sandbox, memory: &mut Memory, now: Timestamp) -> Seen {
         let key = Key::of(sandbox);
-        let annotation = sandbox.metadata.annotations.as_ref().and_then(|notes| notes.get(key::POD_NAME));
-        let pod_name = annotation.filter(|name| !name.is_empty()).unwrap_or(&key.name);
         let named = |name: &str| Key::new(&key.namespace, name);
         let uid = sandbox.metadata.uid.as_deref().unwrap_or_default();
-        Seen {
+        let mut seen = Seen {
             owned_pods: self.caches.pods.find(BY_OWNER, uid),
             // An old annotation that leads nowhere must not hide a Pod that stands in our way.
             named_pod: self
                 .caches
                 .pods
-                .get(&named(pod_name))
+                .get(&named(plan::pod_name(sandbox)))
                 .or_else(|| self.caches.pods.get(&named(&key.name))),
             service: self.caches.services.get(&key),
             volume_claims: volume::names(sandbox)
                 .map(|name| self.caches.volume_claims.get(&named(&name)))
                 .collect(),
+            retry: None,
+        };
+        if let [pod] = seen.owned_pods.as_slice() {
+            seen.retry = memory.failures.note(sandbox, pod, now);
         }
+        seen
     }
 }

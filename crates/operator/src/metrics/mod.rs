@@ -6,8 +6,7 @@ pub mod requests;
 
 use std::sync::Arc;
 
-use asb_controllers::Caches;
-use asb_controllers::metrics::Metrics;
+use asb_controllers::{Caches, Config};
 use axum::Router;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
@@ -41,13 +40,10 @@ struct Lease {
 }
 
 /// All metrics of the process; and the gauge that says whether it leads.
-pub fn registry(
-    controllers: &Metrics,
-    caches: Arc<Caches>,
-    requests: Option<&Requests>,
-) -> (Registry, Gauge) {
+pub fn registry(config: &Config, caches: Arc<Caches>, requests: Option<&Requests>) -> (Registry, Gauge) {
     let mut registry = Registry::default();
-    controllers.register(&mut registry);
+    config.metrics.register(&mut registry);
+    config.claim_metrics.register(&mut registry);
     if let Some(requests) = requests {
         requests.register(&mut registry);
     }
@@ -94,8 +90,7 @@ mod tests {
     /// MG-38
     #[test]
     fn build_info_has_exactly_six_labels_and_the_value_one() {
-        let (registry, leading) =
-            registry(&Metrics::default(), Arc::new(Caches::new(Scope::default())), None);
+        let (registry, leading) = registry(&Config::default(), Arc::new(Caches::new(Scope::default())), None);
         leading.set(1);
         let mut page = String::new();
         text::encode(&mut page, &registry).unwrap();
