@@ -2,7 +2,6 @@
 
 mod common;
 
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use asb_types::crd;
@@ -57,7 +56,7 @@ async fn objects_are_seen_and_changed_at_both_versions() {
     }
 
     let shown = kubectl(
-        &cluster,
+        &cluster.kubernetes.kubeconfig,
         &["get", "sandboxes.v1alpha1.agents.x-k8s.io", "a", "-o", "jsonpath={.spec.replicas}"],
     );
     assert_eq!(shown, "0");
@@ -134,16 +133,4 @@ fn alpha_sandboxes(cluster: &Cluster) -> Api<DynamicObject> {
         plural: "sandboxes".into(),
     };
     Api::namespaced_with(cluster.client.clone(), "default", &kind)
-}
-
-fn kubectl(cluster: &Cluster, arguments: &[&str]) -> String {
-    let program = std::env::var_os("KUBECTL").unwrap_or_else(|| "kubectl".into());
-    let output = Command::new(program)
-        .arg("--kubeconfig")
-        .arg(&cluster.kubernetes.kubeconfig)
-        .args(arguments)
-        .output();
-    let output = output.expect("kubectl is on PATH or in KUBECTL");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("text")
 }

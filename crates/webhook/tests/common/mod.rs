@@ -2,6 +2,8 @@
 #![allow(dead_code)] // each test file uses its part
 
 use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use asb_testing::Kubernetes;
@@ -142,4 +144,12 @@ fn from<K: serde::de::DeserializeOwned>(object: Value) -> K {
 fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("an address").port()
+}
+
+pub fn kubectl(kubeconfig: &Path, arguments: &[&str]) -> String {
+    let program = std::env::var_os("KUBECTL").unwrap_or_else(|| "kubectl".into());
+    let output = Command::new(program).arg("--kubeconfig").arg(kubeconfig).args(arguments).output();
+    let output = output.expect("kubectl is on PATH or in KUBECTL");
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
 }
