@@ -19,7 +19,6 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("asb-router", &["asb-types"]),
     ("asb", &["asb-apiserver", "asb-controllers", "asb-node", "asb-operator", "asb-router", "asb-types"]),
     ("asb-webhook", &["asb-types"]),
-    ("asb", &["asb-apiserver", "asb-controllers", "asb-node", "asb-router", "asb-types"]),
     ("asb-testing", &["asb-apiserver", "asb-controllers", "asb-runtime", "asb-types"]),
     ("asb-bench", &["asb-apiserver", "asb-runtime", "asb-testing", "asb-types"]),
     ("xtask", &["asb-types"]),

@@ -155,6 +155,7 @@ pub fn files() -> anyhow::Result<Vec<(String, String)>> {
         ("election", rules::election()),
         ("certificate", rules::certificate()),
         ("definitions", rules::definitions()),
+        ("authority", rules::authority()),
     ] {
         files.push((format!("deploy/helm/agent-sandbox/files/rules/{file}.yaml"), yaml(&[json!(rules)])?));
     }

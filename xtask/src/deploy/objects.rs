@@ -19,6 +19,7 @@ pub fn namespace() -> Value {
 
 /// Who the controller is and what it may do.
 pub fn rbac() -> Vec<Value> {
+    let definitions = format!("{NAME}-definitions");
     vec![
         json!({
             "apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(NAME),
@@ -26,6 +27,8 @@ pub fn rbac() -> Vec<Value> {
         }),
         cluster_role(NAME, rules::core()),
         cluster_role_binding(NAME),
+        cluster_role(&definitions, rules::definitions()),
+        cluster_role_binding(&definitions),
         role(NAME, rules::election()),
         role_binding(NAME),
     ]
@@ -40,7 +43,7 @@ pub fn extensions_rbac() -> Vec<Value> {
 pub fn webhook() -> Vec<Value> {
     let name = format!("{NAME}-webhook");
     vec![
-        cluster_role(&name, rules::definitions()),
+        cluster_role(&name, rules::authority()),
         cluster_role_binding(&name),
         role(&name, rules::certificate()),
         role_binding(&name),
@@ -96,7 +99,6 @@ fn deployment() -> Value {
         },
         "volumeMounts": [
             {"name": "config", "mountPath": "/etc/sandbox-config", "readOnly": true},
-            {"name": "tmp", "mountPath": "/tmp"},
         ],
     });
     let pod = json!({
@@ -110,7 +112,6 @@ fn deployment() -> Value {
         "containers": [container],
         "volumes": [
             {"name": "config", "configMap": {"name": "agent-sandbox-config", "optional": true}},
-            {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
         ],
     });
     json!({

@@ -20,7 +20,7 @@ pub fn core() -> Vec<Value> {
         // An owner reference that blocks the owner's deletion needs this where
         // OwnerReferencesPermissionEnforcement is on.
         rule("agents.x-k8s.io", &["sandboxes/finalizers"], &["update"]),
-        rule("events.k8s.io", &["events"], &["create", "patch"]),
+        rule("events.k8s.io", &["events"], &["create"]),
     ]
 }
 
@@ -29,8 +29,9 @@ pub fn extensions() -> Vec<Value> {
     let group = "extensions.agents.x-k8s.io";
     vec![
         rule("agents.x-k8s.io", &["sandboxes"], &["create", "patch"]),
-        rule(group, &["sandboxclaims"], &["delete", "get", "list", "patch", "watch"]),
-        rule(group, &["sandboxtemplates", "sandboxwarmpools"], &["get", "list", "patch", "watch"]),
+        rule(group, &["sandboxclaims"], &["delete", "list", "patch", "watch"]),
+        rule(group, &["sandboxtemplates"], &["list", "patch", "watch"]),
+        rule(group, &["sandboxwarmpools"], &["list", "watch"]),
         rule(group, &["sandboxclaims/status", "sandboxwarmpools/status"], &["patch"]),
         rule(
             group,
@@ -64,11 +65,20 @@ pub fn certificate() -> Vec<Value> {
     ]
 }
 
-/// The certificate's authority, written into our definitions.
+/// Which versions are stored: without a webhook there must be only one.
 pub fn definitions() -> Vec<Value> {
-    let names: Vec<_> = super::crds().iter().map(|crd| asb_types::crd::name(crd).to_owned()).collect();
-    let names: Vec<_> = names.iter().map(String::as_str).collect();
-    vec![named(rule("apiextensions.k8s.io", &["customresourcedefinitions"], &["get", "patch"]), &names)]
+    vec![definition("get")]
+}
+
+/// The certificate's authority, written into our definitions.
+pub fn authority() -> Vec<Value> {
+    vec![definition("patch")]
+}
+
+fn definition(verb: &str) -> Value {
+    let definitions = super::crds();
+    let names: Vec<_> = definitions.iter().map(asb_types::crd::name).collect();
+    named(rule("apiextensions.k8s.io", &["customresourcedefinitions"], &[verb]), &names)
 }
 
 fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {

@@ -87,7 +87,9 @@ fn the_flavour_of_one_version_has_nothing_of_the_webhook() {
 fn the_namespaced_flavour_has_rights_in_its_namespace_only() {
     let objects = kustomize("deploy/overlays/namespaced");
     let bindings: Vec<_> = objects.keys().filter(|name| name.starts_with("ClusterRoleBinding")).collect();
-    assert_eq!(bindings, ["ClusterRoleBinding /agent-sandbox-controller-webhook"]);
+    // Definitions are in no namespace.
+    let names = ["definitions", "webhook"].map(|name| format!("ClusterRoleBinding /{NAME}-{name}"));
+    assert_eq!(bindings, names.iter().collect::<Vec<_>>());
     assert!(objects.contains_key("RoleBinding default/agent-sandbox-controller"));
     assert!(objects.contains_key("RoleBinding default/agent-sandbox-controller-extensions"));
     assert_eq!(arguments(&objects), ["--leader-elect=true", "--extensions", "--watch-namespaces=default"]);
@@ -178,7 +180,8 @@ fn flags_are_passed_only_when_their_value_is_set() {
 #[test]
 fn watched_namespaces_get_a_binding_each_and_no_other_rights() {
     let objects = template(&["watchNamespaces={red,blue}", "webhook.enabled=false"]);
-    assert!(!objects.keys().any(|name| name.starts_with("ClusterRoleBinding")), "{:?}", objects.keys());
+    let bindings: Vec<_> = objects.keys().filter(|name| name.starts_with("ClusterRoleBinding")).collect();
+    assert_eq!(bindings, ["ClusterRoleBinding /agent-sandbox-controller-definitions"]);
     assert!(objects.contains_key("RoleBinding red/agent-sandbox-controller"));
     assert!(objects.contains_key("RoleBinding blue/agent-sandbox-controller"));
     assert!(arguments(&objects).contains(&"--watch-namespaces=red,blue".to_owned()));

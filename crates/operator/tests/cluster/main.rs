@@ -5,6 +5,7 @@
 
 mod audit;
 mod cluster;
+mod numbers;
 mod stories;
 
 use asb_testing::World;
@@ -24,8 +25,10 @@ async fn manifests_install_everything_and_leave_nothing() {
         stories::sandbox_keeps_its_data_while_it_is_suspended(&world, Some("gvisor")),
         stories::expired_sandbox_goes_with_everything_of_it(&world),
         stories::template_gets_its_network_policy(&world),
+        stories::sandbox_adopts_what_was_prepared_for_it(&world),
         stories::pool_keeps_members_ready(&world),
     );
+    stories::claim_gets_a_warm_member_whose_pod_runs_on(&world).await;
     stories::upgrade_of_the_controller_restarts_no_sandbox(&cluster, &world).await;
     stories::sandboxes_of_the_reference_go_on(&cluster, &world).await;
 
@@ -57,4 +60,14 @@ async fn the_chart_installs_upgrades_and_uninstalls() {
     // Helm leaves definitions, because Sandboxes would go with them.
     cluster.kubectl(&["delete", "--filename", "deploy/crds"]);
     assert_eq!(cluster.names().await, before, "uninstalling leaves nothing");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "measures, on an idle machine: tools/test numbers"]
+async fn numbers() {
+    let cluster = Cluster::start().await;
+    cluster.kubectl(&["apply", "--server-side", "--filename", "deploy/install.yaml"]);
+    cluster.rolled_out().await;
+    let world = World::bare(cluster.client.clone()).await;
+    numbers::report(&cluster, &world).await;
 }
