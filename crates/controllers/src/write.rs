@@ -150,7 +150,12 @@ impl Writer<'_> {
         self.patch_status(name, patch, cache).await
     }
 
-    async fn patch_status<K: Kind>(&self, name: &str, patch: Value, cache: &Cache<K>) -> Result<(), kube::Error> {
+    async fn patch_status<K: Kind>(
+        &self,
+        name: &str,
+        patch: Value,
+        cache: &Cache<K>,
+    ) -> Result<(), kube::Error> {
         let params = PatchParams { field_manager: Some(self.manager.to_owned()), ..PatchParams::default() };
         match self.api::<K>().patch_status(name, &params, &Patch::Merge(patch)).await {
             Ok(written) => cache.wrote(written),
@@ -186,8 +191,11 @@ impl Writer<'_> {
         let Identity { name, uid, resource_version } = identity;
         let preconditions =
             Preconditions { uid: Some(uid.clone()), resource_version: Some(resource_version) };
-        let params =
-            DeleteParams { preconditions: Some(preconditions), propagation_policy, ..DeleteParams::default() };
+        let params = DeleteParams {
+            preconditions: Some(preconditions),
+            propagation_policy,
+            ..DeleteParams::default()
+        };
         let terminating = match self.api::<K>().delete(&name, &params).await {
             Ok(answer) => answer.left(),
             Err(error) if Refused::by(&error) == Refused::NotFound => None,

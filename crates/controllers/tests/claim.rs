@@ -100,7 +100,12 @@ fn message(claim: &Claim) -> String {
 }
 
 fn sandbox_of(claim: &Claim) -> String {
-    claim.status.as_ref().and_then(|status| status.sandbox.as_ref()).map(|it| it.name.clone()).unwrap_or_default()
+    claim
+        .status
+        .as_ref()
+        .and_then(|status| status.sandbox.as_ref())
+        .map(|it| it.name.clone())
+        .unwrap_or_default()
 }
 
 /// The Sandboxes that each claim controls, by the claim's name.
@@ -151,7 +156,10 @@ async fn claim_is_served_from_its_pool(world: World) {
     let made: Claim = world.create(claim("c", json!({}))).await;
     let served = world.eventually::<Claim>("c", is_ready).await;
     assert_eq!(sandbox_of(&served), member.name_any());
-    assert!(served.annotations().is_empty() && served.labels().is_empty(), "nothing is written on the claim itself");
+    assert!(
+        served.annotations().is_empty() && served.labels().is_empty(),
+        "nothing is written on the claim itself"
+    );
     let bound = served.status.unwrap().sandbox.unwrap();
     assert_eq!(bound.pod_ips, ["10.1.2.3"]);
     assert_eq!(bound.service_fqdn, Some(format!("{}.{}.svc.cluster.local", bound.name, world.namespace)));
@@ -161,13 +169,16 @@ async fn claim_is_served_from_its_pool(world: World) {
     let uid = made.uid().unwrap();
     assert_eq!(sandbox.owner_references().len(), 1);
     assert_eq!(sandbox.owner_references()[0].uid, uid);
-    assert_eq!((sandbox.label(key::LAUNCH_TYPE), sandbox.label(key::CLAIM_UID)), (Some("warm"), Some(uid.as_str())));
+    assert_eq!(
+        (sandbox.label(key::LAUNCH_TYPE), sandbox.label(key::CLAIM_UID)),
+        (Some("warm"), Some(uid.as_str()))
+    );
     assert_eq!((sandbox.label(key::WARM_POOL_SANDBOX), sandbox.label(key::CREATED_BY)), (None, None));
     // The same Pod, now with the claim's label and without the pool's.
     let pod = world.eventually::<Pod>(&bound.name, |pod| pod.labels().contains_key(key::CLAIM_UID)).await;
     assert!(!pod.labels().contains_key(key::WARM_POOL_SANDBOX));
     assert!(!pod.annotations().contains_key(key::SAFE_TO_EVICT));
-    world.eventually("pool", full(1)).await;
+    refilled(&world, 1).await;
 }
 
 /// CL-001, CL-012, CL-085
@@ -207,6 +218,17 @@ async fn two_controllers_never_give_one_member_twice(mut world: World) {
     // A claim for which both took one gives the second back.
     settled(&world, 50).await;
     each_has_one(&world, &names).await;
+}
+
+/// Waits until that many members of the pool are Ready. (Its status tells the number a moment later.)
+async fn refilled(world: &World, count: usize) {
+    let mut changes = watcher(world.api::<Sandbox>(), watcher::Config::default()).default_backoff().boxed();
+    let wait = async {
+        while members(world).await.iter().filter(|member| member.is_ready()).count() != count {
+            changes.next().await.unwrap().ok();
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), wait).await.expect("the pool is filled again");
 }
 
 /// Waits until claims control exactly that many Sandboxes that are not on their way out.
@@ -256,8 +278,12 @@ async fn oldest_claims_get_the_members(mut world: World) {
     for name in ["a", "b", "y", "z"] {
         world.eventually::<Claim>(name, is_ready).await;
     }
-    let first: BTreeSet<_> =
-        held(&world).await.into_iter().filter(|(claim, _)| ["z", "y"].contains(&claim.as_str())).map(|(_, s)| s).collect();
+    let first: BTreeSet<_> = held(&world)
+        .await
+        .into_iter()
+        .filter(|(claim, _)| ["z", "y"].contains(&claim.as_str()))
+        .map(|(_, s)| s)
+        .collect();
     assert_eq!(first, warm);
 }
 
@@ -277,14 +303,16 @@ async fn one_running_member(world: &World) -> String {
 
 /// Has the kubelet make the Pod Ready: what the template says of it goes to the Sandbox and on to the Pod.
 async fn make_ready(world: &World, name: &str) {
-    let running = json!({"spec": {"podTemplate": {"metadata": {"annotations": {kubelet::PHASE: "Running"}}}}});
+    let running =
+        json!({"spec": {"podTemplate": {"metadata": {"annotations": {kubelet::PHASE: "Running"}}}}});
     world.merge::<Template>("web", running.clone()).await;
     world.merge::<Sandbox>(name, running).await;
 }
 
 async fn ready_only_waits_for_a_member_to_be_ready(mut world: World) {
     world.stop_claims().await;
-    let patient = Settings { ready_only: true, candidate_grace: Duration::from_secs(60), ..Settings::default() };
+    let patient =
+        Settings { ready_only: true, candidate_grace: Duration::from_secs(60), ..Settings::default() };
     world.start_claims(patient);
     let member = one_running_member(&world).await;
     world.create::<Claim>(claim("c", json!({}))).await;
@@ -401,7 +429,8 @@ async fn finished_claim_expires_after_its_ttl(world: World) {
     world.create::<Claim>(claim("kept", json!({"lifecycle": {"shutdownPolicy": "Delete"}}))).await;
     let spec = json!({"lifecycle": {"ttlSecondsAfterFinished": 0, "shutdownPolicy": "Retain"}});
     world.create::<Claim>(claim("c", spec)).await;
-    let expired = world.eventually::<Claim>("c", |it| because("ClaimExpired")(it) && sandbox_of(it).is_empty()).await;
+    let expired =
+        world.eventually::<Claim>("c", |it| because("ClaimExpired")(it) && sandbox_of(it).is_empty()).await;
     let finished = condition::get(&expired.status.as_ref().unwrap().conditions, "Finished").unwrap();
     assert_eq!((finished.status.as_str(), finished.reason.as_str()), ("True", "PodSucceeded"));
     assert!(world.get::<Sandbox>("c").await.is_none());
@@ -440,7 +469,8 @@ async fn environment_that_is_not_allowed_is_refused(world: World) {
     world.eventually::<Claim>("c", because("EnvVarsInjectionRejected")).await;
     world.eventually::<Claim>("v", because("VolumeClaimTemplatesError")).await;
     assert!(world.get::<Sandbox>("c").await.is_none());
-    let known = json!({"containers": [{"name": "main", "image": "v1", "env": [{"name": "A", "value": "0"}]}]});
+    let known =
+        json!({"containers": [{"name": "main", "image": "v1", "env": [{"name": "A", "value": "0"}]}]});
     let allowed = json!({"spec": {"envVarsInjectionPolicy": "Allowed", "podTemplate": {"spec": known}}});
     world.merge::<Template>("web", allowed).await;
     let refused = world.eventually::<Claim>("c", because("ReconcilerError")).await;
@@ -527,7 +557,12 @@ async fn second_sandbox_of_a_claim_is_given_back(mut world: World) {
         "uid": made.uid(), "controller": true, "blockOwnerDeletion": true}]);
     for member in members(&world).await {
         let labels = json!({key::WARM_POOL_SANDBOX: null});
-        world.merge::<Sandbox>(&member.name_any(), json!({"metadata": {"ownerReferences": owner, "labels": labels}})).await;
+        world
+            .merge::<Sandbox>(
+                &member.name_any(),
+                json!({"metadata": {"ownerReferences": owner, "labels": labels}}),
+            )
+            .await;
     }
     assert_eq!(held(&world).await.len(), 2);
     world.start_claims(Settings::default());
@@ -565,13 +600,17 @@ async fn settled_claim_is_not_written_again(mut world: World) {
     world.create::<Claim>(claim("c", json!({}))).await;
     let bound = sandbox_of(&world.eventually::<Claim>("c", is_ready).await);
     world.eventually::<Pod>(&bound, |pod| pod.labels().contains_key(key::CLAIM_UID)).await;
-    world.eventually("pool", full(1)).await;
+    refilled(&world, 1).await;
     world.stop_claims().await;
     world.writes.take();
     world.start_claims(Settings::default());
     world.create::<Claim>(claim("marker", json!({"additionalPodMetadata": {"labels": {"x": "y"}}}))).await;
     world.eventually::<Claim>("marker", because("InvalidMetadata")).await;
-    assert_eq!(world.writes.take(), [("PATCH sandboxclaims/status".to_owned(), 1)].into(), "the marker's own");
+    assert_eq!(
+        world.writes.take(),
+        [("PATCH sandboxclaims/status".to_owned(), 1)].into(),
+        "the marker's own"
+    );
 }
 
 /// CL-012
@@ -579,7 +618,8 @@ async fn events_tell_the_story(world: World) {
     filled(&world, 1, json!({})).await;
     world.create::<Claim>(claim("warm", json!({}))).await;
     let bound = sandbox_of(&world.eventually::<Claim>("warm", is_ready).await);
-    let lifecycle = json!({"env": [], "lifecycle": {"shutdownTime": in_the_past(), "shutdownPolicy": "Delete"}});
+    let lifecycle =
+        json!({"env": [], "lifecycle": {"shutdownTime": in_the_past(), "shutdownPolicy": "Delete"}});
     world.merge::<WarmPool>("pool", json!({"spec": {"replicas": 0}})).await;
     world.eventually("pool", full(0)).await;
     world.create::<Claim>(claim("cold", json!({}))).await;
@@ -630,9 +670,7 @@ async fn warm_claim_costs_at_most_six_writes() {
         assert!(before.contains(&sandbox), "all are served warm");
         world.eventually::<Pod>(&sandbox, |pod| pod.labels().contains_key(key::CLAIM_UID)).await;
     }
-    for member in members(&world).await {
-        world.eventually::<Sandbox>(&member.name_any(), Sandbox::is_ready).await;
-    }
+    refilled(&world, CLAIMS).await;
     world.eventually("pool", full(replicas)).await;
     let mut writes = world.writes.take();
     writes.remove("POST events"); // told later, by a task of its own

@@ -80,8 +80,18 @@ pub async fn resolve(world: &World, claim: &Claim, now: Timestamp) -> Result<Res
             Step::DropRecord(patch) => {
                 let merged = writer.merge(&Key::of(&claim).name, &patch, &world.caches.claims).await;
                 merged.map_err(|error| Problem::by(&error))?;
-                claim.metadata.annotations.as_mut().into_iter().for_each(|notes| _ = notes.remove(key::SANDBOX_NAME));
-                claim.metadata.labels.as_mut().into_iter().for_each(|labels| _ = labels.remove(key::SANDBOX_NAME));
+                claim
+                    .metadata
+                    .annotations
+                    .as_mut()
+                    .into_iter()
+                    .for_each(|notes| _ = notes.remove(key::SANDBOX_NAME));
+                claim
+                    .metadata
+                    .labels
+                    .as_mut()
+                    .into_iter()
+                    .for_each(|labels| _ = labels.remove(key::SANDBOX_NAME));
             }
             Step::Create(object) => create(world, &claim, &object).await?,
             Step::Adopt => {}
@@ -106,7 +116,12 @@ async fn adopt(world: &World, claim: &Claim, seen: &Seen, reservation: Reservati
 }
 
 /// Transfers a member to a claim. When others write to it at the same time, a fresh look tells whose it is.
-async fn take(world: &World, claim: &Claim, seen: &Seen, reservation: &Reservation) -> Result<Taken, Problem> {
+async fn take(
+    world: &World,
+    claim: &Claim,
+    seen: &Seen,
+    reservation: &Reservation,
+) -> Result<Taken, Problem> {
     let writer = writer(world, claim);
     let sandboxes = &world.caches.sandboxes;
     let mut member = reservation.sandbox.clone();
@@ -140,7 +155,13 @@ async fn create(world: &World, claim: &Claim, object: &Value) -> Result<(), Prob
             if let Some(sandbox) = world.caches.sandboxes.get(&key) {
                 world.config.claim_metrics.served(&sandbox, &claim.spec.warm_pool_ref.name);
             }
-            tell(world, claim, "SandboxProvisioned", "Provisioning", format!("Created Sandbox {:?}", key.name));
+            tell(
+                world,
+                claim,
+                "SandboxProvisioned",
+                "Provisioning",
+                format!("Created Sandbox {:?}", key.name),
+            );
             Ok(())
         }
         // Our copy lagged; it has learned of the Sandbox by now, so that the next step decides with it.
@@ -156,9 +177,8 @@ pub async fn write_status(world: &World, claim: &Claim, status: &ClaimStatus) ->
     }
     let Identity { name, resource_version, .. } = Identity::of(claim);
     let patch = judge::patch(status);
-    let written = writer(world, claim)
-        .merge_status_of(&name, &resource_version, &patch, &world.caches.claims)
-        .await;
+    let written =
+        writer(world, claim).merge_status_of(&name, &resource_version, &patch, &world.caches.claims).await;
     match written {
         Ok(()) => Ok(true),
         // Their change is on its way to us, and wakes the claim.
@@ -168,7 +188,11 @@ pub async fn write_status(world: &World, claim: &Claim, status: &ClaimStatus) ->
 }
 
 /// Deletes Sandboxes that a claim controls; the first refusal is returned after all were tried.
-pub async fn delete_sandboxes(world: &World, claim: &Claim, doomed: Vec<Identity>) -> Result<(), kube::Error> {
+pub async fn delete_sandboxes(
+    world: &World,
+    claim: &Claim,
+    doomed: Vec<Identity>,
+) -> Result<(), kube::Error> {
     let writer = writer(world, claim);
     let mut result = Ok(());
     for identity in doomed {
@@ -178,7 +202,11 @@ pub async fn delete_sandboxes(world: &World, claim: &Claim, doomed: Vec<Identity
 }
 
 /// Deletes a claim whose time is up; garbage collection takes its Sandbox.
-pub async fn delete_claim(world: &World, claim: &Claim, policy: ClaimShutdownPolicy) -> Result<(), kube::Error> {
+pub async fn delete_claim(
+    world: &World,
+    claim: &Claim,
+    policy: ClaimShutdownPolicy,
+) -> Result<(), kube::Error> {
     tell(world, claim, "ClaimExpired", "Deleting", format!("Deleting Claim (ShutdownPolicy={policy:?})"));
     let foreground = policy == ClaimShutdownPolicy::DeleteForeground;
     let propagation = foreground.then_some(PropagationPolicy::Foreground);
@@ -195,12 +223,20 @@ pub async fn drop_legacy_policy(world: &World, claim: &Claim) {
     }
     let deleted = writer(world, claim).delete(Identity::of(&*policy), &world.caches.network_policies).await;
     if let Err(error) = deleted {
-        tracing::warn!(error = &error as &dyn std::error::Error, "old NetworkPolicy of the claim not deleted");
+        tracing::warn!(
+            error = &error as &dyn std::error::Error,
+            "old NetworkPolicy of the claim not deleted"
+        );
     }
 }
 
 /// Notes on the claim when it was seen and when it was Ready.
-pub async fn annotate(world: &World, claim: &Claim, seen: Timestamp, ready: Timestamp) -> Result<(), kube::Error> {
+pub async fn annotate(
+    world: &World,
+    claim: &Claim,
+    seen: Timestamp,
+    ready: Timestamp,
+) -> Result<(), kube::Error> {
     let notes = claim.metadata.annotations.as_ref();
     let noted = |key: &str| notes.is_some_and(|notes| notes.get(key).is_some_and(|value| !value.is_empty()));
     let mut patch = json!({key::CLAIM_FIRST_READY_AT: ready.to_string()});

@@ -91,7 +91,8 @@ impl Drop for Reservation {
 
 /// Whether a claim may take this Sandbox: a member of a pool that is not on its way out.
 pub fn is_adoptable(sandbox: &Sandbox) -> bool {
-    let pool = controller_of(sandbox).is_some_and(|owner| is_kind(owner, EXTENSIONS_GROUP, "SandboxWarmPool"));
+    let pool =
+        controller_of(sandbox).is_some_and(|owner| is_kind(owner, EXTENSIONS_GROUP, "SandboxWarmPool"));
     pool && sandbox.metadata.deletion_timestamp.is_none()
         && sandbox.label(key::WARM_POOL_SANDBOX).is_some()
         && sandbox.label(key::TEMPLATE_REF_HASH).is_some()
@@ -153,7 +154,8 @@ impl Candidates {
             .take_while(|(rank, _)| rank.readiness <= last)
             .filter(|(_, sandbox)| acceptable(sandbox));
         let Some((rank, sandbox)) = usable.next() else {
-            let starting = pool.free.iter().any(|(rank, sandbox)| rank.readiness > last && acceptable(sandbox));
+            let starting =
+                pool.free.iter().any(|(rank, sandbox)| rank.readiness > last && acceptable(sandbox));
             return if starting { Choice::Pending } else { Choice::Nothing };
         };
         let older = match state.turns.get(&Key::of(claim)) {
@@ -187,7 +189,8 @@ impl Candidates {
         state.reserved.remove(uid);
         let key = Key::of(sandbox);
         // Another Sandbox may have its name by now.
-        let known = state.members.get(&key).filter(|member| member.sandbox.metadata.uid.as_deref() == Some(uid));
+        let known =
+            state.members.get(&key).filter(|member| member.sandbox.metadata.uid.as_deref() == Some(uid));
         if let Some((pool, sandbox)) = known.map(|member| (member.pool.clone(), member.sandbox.clone())) {
             state.insert(pool.clone(), sandbox);
             self.wake(&state, &pool);

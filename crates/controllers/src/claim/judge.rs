@@ -38,12 +38,18 @@ pub fn mark_expired(claim: &Claim, status: ClaimStatus, now: Timestamp) -> Claim
 
 /// The status of an expired claim that outlives its Sandbox. `left` is what is still there of it; `stranger` is a
 /// Sandbox that the status names although the claim does not control it.
-pub fn retained(claim: &Claim, left: Option<&Sandbox>, stranger: Option<&str>, now: Timestamp) -> ClaimStatus {
+pub fn retained(
+    claim: &Claim,
+    left: Option<&Sandbox>,
+    stranger: Option<&str>,
+    now: Timestamp,
+) -> ClaimStatus {
     let mut status = claim.status.clone().unwrap_or_default();
     status.sandbox = left.map(describe);
     if let Some(name) = stranger {
-        let message =
-            format!("Claim expired. Sandbox {name:?} is not controlled by this claim; its deletion was skipped.");
+        let message = format!(
+            "Claim expired. Sandbox {name:?} is not controlled by this claim; its deletion was skipped."
+        );
         let verdict = Verdict::new(condition::READY, Status::False, reason::CLAIM_EXPIRED, message);
         condition::set(&mut status.conditions, verdict, claim.metadata.generation, now);
     }
@@ -69,9 +75,10 @@ fn mirror(claim: &Claim, sandbox: &Sandbox, status: &mut ClaimStatus, now: Times
     let not_ready = |reason, message: &str| Verdict::new(condition::READY, Status::False, reason, message);
     let verdict = match sandbox.condition(condition::READY) {
         None => not_ready(reason::SANDBOX_NOT_READY, "Sandbox is not ready"),
-        Some(ready) if ready.reason == reason::SANDBOX_EXPIRED => {
-            not_ready(reason::SANDBOX_EXPIRED, "Sandbox expired by its own shutdownTime, independently of the claim")
-        }
+        Some(ready) if ready.reason == reason::SANDBOX_EXPIRED => not_ready(
+            reason::SANDBOX_EXPIRED,
+            "Sandbox expired by its own shutdownTime, independently of the claim",
+        ),
         Some(ready) => {
             forward(claim, ready, &mut status.conditions);
             return;

@@ -32,7 +32,9 @@ fn check_label(key: &str, value: &str, allowed: &[String]) -> Result<(), String>
         return Err(format!("label domain {domain:?} is not allowed; allowed are: {}", allowed.join(", ")));
     }
     if !value.is_empty() && !is_name(value) {
-        return Err(format!("value {value:?} of label {key:?} is not a label value of at most 63 characters"));
+        return Err(format!(
+            "value {value:?} of label {key:?} is not a label value of at most 63 characters"
+        ));
     }
     Ok(())
 }

@@ -100,7 +100,8 @@ impl ClaimMetrics {
             launch_type: launch_type(sandbox).to_owned(),
             warmpool_name: pool.to_owned(),
             pod_condition: if sandbox.is_ready() { "ready" } else { "not_ready" }.to_owned(),
-            created_by: key::normalized_creator(sandbox.label(key::CREATED_BY).unwrap_or_default()).to_owned(),
+            created_by: key::normalized_creator(sandbox.label(key::CREATED_BY).unwrap_or_default())
+                .to_owned(),
         };
         self.created.get_or_create(&labels).inc();
     }
@@ -109,9 +110,8 @@ impl ClaimMetrics {
     pub fn started(&self, claim: &Claim, sandbox: &Sandbox, seen: Timestamp, now: Timestamp) {
         let (launch_type, template) = (launch_type(sandbox).to_owned(), template(sandbox));
         let labels = Start { launch_type: launch_type.clone(), sandbox_template: template.clone() };
-        let noted = |key: &str| -> Option<Timestamp> {
-            claim.metadata.annotations.as_ref()?.get(key)?.parse().ok()
-        };
+        let noted =
+            |key: &str| -> Option<Timestamp> { claim.metadata.annotations.as_ref()?.get(key)?.parse().ok() };
         let observe = |family: &Family<_, Histogram, fn() -> Histogram>, since: Option<Timestamp>| {
             if let Some(taken) = since.and_then(|since| milliseconds(since, now)) {
                 family.get_or_create(&labels).observe(taken);
@@ -192,7 +192,8 @@ mod tests {
             key::CLIENT_FIRST_REQUESTED_AT: "1970-01-01T00:00:08.75Z",
         });
         let warm = json!({"labels": {key::LAUNCH_TYPE: "warm"}, "annotations": {key::TEMPLATE_REF: "web"}});
-        let text = told(|metrics| metrics.started(&claim(notes.clone()), &sandbox(warm.clone()), at(9), at(10)));
+        let text =
+            told(|metrics| metrics.started(&claim(notes.clone()), &sandbox(warm.clone()), at(9), at(10)));
         let labels = "{launch_type=\"warm\",sandbox_template=\"web\"}";
         for line in [
             format!("agent_sandbox_claim_startup_latency_ms_sum{labels} 500.0"),
@@ -213,7 +214,8 @@ mod tests {
             json!({key::WEBHOOK_FIRST_OBSERVED_AT: at(60).to_string(), key::CLIENT_FIRST_REQUESTED_AT: at(60).to_string()}),
             json!({key::WEBHOOK_FIRST_OBSERVED_AT: "soon", key::CLIENT_FIRST_REQUESTED_AT: "1700000000"}),
         ] {
-            let text = told(|metrics| metrics.started(&claim(notes.clone()), &sandbox(json!({})), at(9), at(10)));
+            let text =
+                told(|metrics| metrics.started(&claim(notes.clone()), &sandbox(json!({})), at(9), at(10)));
             assert!(!text.contains("claim_startup_latency_ms_sum"), "{notes}: {text}");
             let line = "claim_controller_startup_latency_ms_sum{launch_type=\"cold\",sandbox_template=\"__unknown__\"} 1000.0";
             assert!(text.contains(line), "{notes}: {text}");

@@ -185,7 +185,12 @@ async fn serve(world: &World, claim: &Arc<Claim>) -> Outcome {
 }
 
 /// What remains to be done once the status tells which Sandbox serves the claim.
-async fn settle(world: &World, before: &Claim, status: &ClaimStatus, sandbox: &Sandbox) -> Result<(), kube::Error> {
+async fn settle(
+    world: &World,
+    before: &Claim,
+    status: &ClaimStatus,
+    sandbox: &Sandbox,
+) -> Result<(), kube::Error> {
     let is_ready = |status: &ClaimStatus| {
         condition::get(&status.conditions, condition::READY).is_some_and(|ready| ready.status == "True")
     };
@@ -261,7 +266,9 @@ fn woken_by(change: &Change<Sandbox>) -> Vec<Key> {
 /// Whether a change is more than one of the status: a new object, the end of one, or a new spec.
 fn is_new_spec<K: Resource>(change: &Change<K>) -> bool {
     let generation = |side: &Option<Arc<K>>| side.as_ref().and_then(|object| object.meta().generation);
-    change.before.is_none() || change.after.is_none() || generation(&change.before) != generation(&change.after)
+    change.before.is_none()
+        || change.after.is_none()
+        || generation(&change.before) != generation(&change.after)
 }
 
 /// Whether a claim has not been looked at yet, and is one that a pool can serve.
@@ -288,14 +295,16 @@ impl World {
             caches.claims.listen(move |change| of_claims.claim_changed(change)),
             caches.pools.listen(move |change| {
                 let changed = change.sides().next().filter(|_| is_new_spec(change));
-                let claims = changed.map(|pool| of_pools.caches.claims.find(BY_POOL, &Key::of(&**pool).to_string()));
+                let claims =
+                    changed.map(|pool| of_pools.caches.claims.find(BY_POOL, &Key::of(&**pool).to_string()));
                 let unbound = claims.iter().flatten().filter(|claim| plan::bound_name(claim).is_empty());
                 unbound.for_each(|claim| of_pools.queue.add(Key::of(&**claim)));
             }),
             caches.templates.listen(move |change| {
                 let changed = change.after.as_ref().filter(|_| is_new_spec(change));
-                let pools = changed
-                    .map(|template| of_templates.caches.pools.find(BY_TEMPLATE, &Key::of(&**template).to_string()));
+                let pools = changed.map(|template| {
+                    of_templates.caches.pools.find(BY_TEMPLATE, &Key::of(&**template).to_string())
+                });
                 for pool in pools.iter().flatten() {
                     let claims = of_templates.caches.claims.find(BY_POOL, &Key::of(&**pool).to_string());
                     claims.iter().for_each(|claim| of_templates.queue.add(Key::of(&**claim)));

@@ -58,7 +58,11 @@ impl Observed {
 /// Whether a claim may have been Ready before.
 fn has_a_past(claim: &Claim) -> bool {
     let conditions = claim.status.as_ref().map_or(&[][..], |status| &status.conditions);
-    let noted = claim.metadata.annotations.as_ref().is_some_and(|notes| notes.contains_key(key::CLAIM_FIRST_READY_AT));
+    let noted = claim
+        .metadata
+        .annotations
+        .as_ref()
+        .is_some_and(|notes| notes.contains_key(key::CLAIM_FIRST_READY_AT));
     noted || condition::get(conditions, condition::READY).is_some()
 }
 

@@ -45,7 +45,10 @@ pub enum Step {
     /// This Sandbox serves the claim, and is as it should be.
     Rest(Arc<Sandbox>),
     /// It serves the claim, but its metadata has fallen behind.
-    Follow { sandbox: Arc<Sandbox>, patch: Value },
+    Follow {
+        sandbox: Arc<Sandbox>,
+        patch: Value,
+    },
     /// Another controller had begun to take this member.
     Complete(Arc<Sandbox>),
     /// A record that leads nowhere.
@@ -121,7 +124,8 @@ pub fn surplus(claim: &Claim, seen: &Seen) -> Vec<Identity> {
     let Some(kept) = bound(claim, seen) else { return Vec::new() };
     let leaving = |sandbox: &Sandbox| sandbox.metadata.deletion_timestamp.is_some();
     let settled = kept.metadata.name.as_deref() == Some(bound_name(claim)) && !leaving(kept);
-    let others = seen.owned.iter().filter(|sandbox| sandbox.metadata.uid != kept.metadata.uid && !leaving(sandbox));
+    let others =
+        seen.owned.iter().filter(|sandbox| sandbox.metadata.uid != kept.metadata.uid && !leaving(sandbox));
     others.filter(|_| settled).map(|sandbox| Identity::of(&**sandbox)).collect()
 }
 
@@ -146,7 +150,10 @@ fn recorded(claim: &Claim, seen: &Seen) -> Option<Step> {
     let owner = controller_of(&**sandbox)?;
     let owner_is = |kind: &str| is_kind(owner, EXTENSIONS_GROUP, kind);
     let pool = pool_of(sandbox).map(|pool| pool.name);
-    if owner_is("SandboxWarmPool") && is_adoptable(sandbox) && pool.as_ref() == Some(&claim.spec.warm_pool_ref.name) {
+    if owner_is("SandboxWarmPool")
+        && is_adoptable(sandbox)
+        && pool.as_ref() == Some(&claim.spec.warm_pool_ref.name)
+    {
         Some(Step::Complete(sandbox.clone()))
     } else if owner_is("SandboxWarmPool") || owner_is("SandboxClaim") {
         Some(Step::DropRecord(drop))

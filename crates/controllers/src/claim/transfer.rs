@@ -37,7 +37,11 @@ pub fn transfer(claim: &Claim, sandbox: &Sandbox, template: Option<&Template>) -
 }
 
 /// The patch that brings the metadata of a claim's Sandbox in line, if anything differs.
-pub fn follow(claim: &Claim, sandbox: &Sandbox, template: Option<&Template>) -> Result<Option<Value>, Problem> {
+pub fn follow(
+    claim: &Claim,
+    sandbox: &Sandbox,
+    template: Option<&Template>,
+) -> Result<Option<Value>, Problem> {
     let mut labels = sandbox.metadata.labels.clone().unwrap_or_default();
     if sandbox.label(key::LAUNCH_TYPE).is_none() {
         let warm = sandbox.metadata.name != claim.metadata.name;
@@ -64,7 +68,8 @@ fn following(
     let found = sandbox.spec.pod_template.metadata.clone().unwrap_or_default();
     // A Sandbox follows the template that it was made from, not one that its pool has turned to since.
     let hash = template.map(ref_hash);
-    let origin = template.filter(|_| sandbox.label(key::TEMPLATE_REF_HASH).is_none_or(|of| Some(of) == hash.as_deref()));
+    let origin = template
+        .filter(|_| sandbox.label(key::TEMPLATE_REF_HASH).is_none_or(|of| Some(of) == hash.as_deref()));
     let wanted = match origin {
         Some(template) => {
             labels.insert(key::TEMPLATE_REF_HASH.to_owned(), ref_hash(template));
@@ -118,7 +123,11 @@ fn kept_metadata(
         }
         metadata::add(claim, &mut metadata)?;
     }
-    set_or_remove(&mut metadata.labels, key::TEMPLATE_REF_HASH, labels.get(key::TEMPLATE_REF_HASH).map(String::as_str));
+    set_or_remove(
+        &mut metadata.labels,
+        key::TEMPLATE_REF_HASH,
+        labels.get(key::TEMPLATE_REF_HASH).map(String::as_str),
+    );
     own_labels(claim, &mut metadata.labels);
     Ok(metadata)
 }

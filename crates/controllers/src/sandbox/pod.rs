@@ -56,7 +56,8 @@ pub fn reconcile(sandbox: &Sandbox, pod: &Pod) -> Result<Option<Value>, String> 
 /// Labels and annotations that the Pod should have, from the template and from the Sandbox itself.
 fn desired_metadata(sandbox: &Sandbox) -> (Strings, Strings) {
     let template = sandbox.spec.pod_template.metadata.clone().unwrap_or_default();
-    let in_pool = controller_of(sandbox).is_some_and(|owner| is_kind(owner, EXTENSIONS_GROUP, "SandboxWarmPool"));
+    let in_pool =
+        controller_of(sandbox).is_some_and(|owner| is_kind(owner, EXTENSIONS_GROUP, "SandboxWarmPool"));
     let (mut labels, mut annotations) = reaching(template, in_pool);
     let lists = [(key::PROPAGATED_LABELS, join(&labels)), (key::PROPAGATED_ANNOTATIONS, join(&annotations))];
     annotations

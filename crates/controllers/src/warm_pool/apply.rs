@@ -49,7 +49,11 @@ pub async fn apply(world: &World, pool: &WarmPool, plan: &Plan) -> Applied {
 }
 
 /// Writes the status.
-pub async fn write_status(world: &World, pool: &WarmPool, status: &WarmPoolStatus) -> Result<(), kube::Error> {
+pub async fn write_status(
+    world: &World,
+    pool: &WarmPool,
+    status: &WarmPoolStatus,
+) -> Result<(), kube::Error> {
     let Key { namespace, name } = Key::of(pool);
     let writer = Writer { client: &world.client, namespace: &namespace, manager: MANAGER };
     writer.merge_status(&name, &json!(status), &world.caches.pools).await

@@ -114,7 +114,8 @@ fn member_that_a_claim_will_not_have_stays_for_others() {
 #[test]
 fn other_pools_and_namespaces_are_out_of_reach() {
     let pool = Pool::of(vec![ready(member("m", 1))]);
-    for elsewhere in [json!({"metadata": {"namespace": "other"}}), json!({"spec": {"warmPoolRef": {"name": "ns/pool"}}})]
+    for elsewhere in
+        [json!({"metadata": {"namespace": "other"}}), json!({"spec": {"warmPoolRef": {"name": "ns/pool"}}})]
     {
         assert!(matches!(pool.reserve(&claim("c", elsewhere)), Choice::Nothing));
     }
@@ -141,7 +142,11 @@ fn dropped_reservation_gives_the_member_back_as_it_is_now() {
     assert_eq!(name(pool.take("d").as_ref()), "n", "held by c, whatever the watch tells");
     drop(held);
     let again = [pool.take("e"), pool.take("f")];
-    assert_eq!(again.iter().map(|it| name(it.as_ref())).collect::<Vec<_>>(), ["n", "m"], "it is not Ready any more");
+    assert_eq!(
+        again.iter().map(|it| name(it.as_ref())).collect::<Vec<_>>(),
+        ["n", "m"],
+        "it is not Ready any more"
+    );
 }
 
 #[test]

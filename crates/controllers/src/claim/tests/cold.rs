@@ -54,10 +54,13 @@ fn what_template_and_claim_say_is_kept() {
         "podTemplate": {"metadata": {"labels": {"a": "b"}}, "spec": {"automountServiceAccountToken": true}},
         "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {"x": 1}}],
     }));
-    let claim = claim("c", json!({
-        "metadata": {"labels": {key::CREATED_BY: "go-client"}},
-        "spec": {"additionalPodMetadata": {"labels": {"sandbox.users.io/t": "1"}, "annotations": {"n": "2"}}},
-    }));
+    let claim = claim(
+        "c",
+        json!({
+            "metadata": {"labels": {key::CREATED_BY: "go-client"}},
+            "spec": {"additionalPodMetadata": {"labels": {"sandbox.users.io/t": "1"}, "annotations": {"n": "2"}}},
+        }),
+    );
     let object = made(&claim, &template);
     let pod = &object["spec"]["podTemplate"];
     assert_eq!(pod["spec"]["automountServiceAccountToken"], true);
@@ -67,13 +70,17 @@ fn what_template_and_claim_say_is_kept() {
     assert_eq!(pod["metadata"]["labels"][key::CREATED_BY], "go-client");
     assert_eq!(object["metadata"]["labels"][key::CREATED_BY], "go-client");
     assert_eq!(pod["metadata"]["annotations"], json!({"n": "2"}));
-    assert_eq!(object["spec"]["volumeClaimTemplates"], json!([{"metadata": {"name": "data"}, "spec": {"x": 1}}]));
+    assert_eq!(
+        object["spec"]["volumeClaimTemplates"],
+        json!([{"metadata": {"name": "data"}, "spec": {"x": 1}}])
+    );
 }
 
 /// CL-040, CL-041
 #[test]
 fn variables_are_added_and_under_overrides_replaced() {
-    let env = json!([{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"secretKeyRef": {"key": "k"}}}]);
+    let env =
+        json!([{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"secretKeyRef": {"key": "k"}}}]);
     let containers = |policy| containers(policy, json!({"containers": [{"name": "main", "env": env}]}));
     let env_of = |object: Value| object["spec"]["podTemplate"]["spec"]["containers"][0]["env"].clone();
     let new = with_env(json!([{"name": "C", "value": "3"}]));
@@ -108,14 +115,18 @@ fn template_decides_whether_variables_may_be_set() {
         assert!(problem.message().contains(&format!("container {target:?} uses envFrom")));
         made(&claim, &containers("Overrides", main.clone()));
     }
-    made(&with_env(json!([{"name": "A", "value": "1", "containerName": "side"}])), &containers("Allowed", main.clone()));
+    made(
+        &with_env(json!([{"name": "A", "value": "1", "containerName": "side"}])),
+        &containers("Allowed", main.clone()),
+    );
     made(&with_env(json!([])), &containers("Allowed", main));
 }
 
 /// CL-045
 #[test]
 fn variable_goes_to_the_container_that_it_names() {
-    let spec = json!({"containers": [{"name": "main"}, {"name": "side"}], "initContainers": [{"name": "init"}]});
+    let spec =
+        json!({"containers": [{"name": "main"}, {"name": "side"}], "initContainers": [{"name": "init"}]});
     let env = json!([
         {"name": "A", "value": "1"},
         {"name": "B", "value": "2", "containerName": "side"},
@@ -125,7 +136,12 @@ fn variable_goes_to_the_container_that_it_names() {
     let object = made(&with_env(env), &containers("Allowed", spec.clone()));
     let pod = &object["spec"]["podTemplate"]["spec"];
     let names = |container: &Value| -> Vec<String> {
-        container["env"].as_array().unwrap().iter().map(|env| env["name"].as_str().unwrap().to_owned()).collect()
+        container["env"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|env| env["name"].as_str().unwrap().to_owned())
+            .collect()
     };
     assert_eq!(names(&pod["containers"][0]), ["D", "A"], "those that name it come first");
     assert_eq!(names(&pod["containers"][1]), ["B"]);

@@ -55,7 +55,10 @@ fn what_is_missing_is_named() {
     assert_eq!(problem.retry(), Retry::After(Duration::from_secs(60)));
     without.pool = None;
     let problem = step(&claim, &without).unwrap_err();
-    assert_eq!((problem.reason(), problem.message().as_str()), ("WarmPoolNotFound", "SandboxWarmPool \"pool\" not found"));
+    assert_eq!(
+        (problem.reason(), problem.message().as_str()),
+        ("WarmPoolNotFound", "SandboxWarmPool \"pool\" not found")
+    );
     assert_eq!(create(&claim, &without).unwrap_err(), problem);
 }
 
@@ -111,8 +114,10 @@ fn record_of_another_controller_is_completed() {
 #[test]
 fn record_that_leads_nowhere_is_dropped() {
     let claim = claim("c", recorded("m"));
-    let other_pool = owned_by(member("m", 1), "extensions.agents.x-k8s.io/v1beta1", "SandboxWarmPool", "other");
-    let other_claim = owned_by(member("m", 1), "extensions.agents.x-k8s.io/v1alpha1", "SandboxClaim", "other");
+    let other_pool =
+        owned_by(member("m", 1), "extensions.agents.x-k8s.io/v1beta1", "SandboxWarmPool", "other");
+    let other_claim =
+        owned_by(member("m", 1), "extensions.agents.x-k8s.io/v1alpha1", "SandboxClaim", "other");
     for sandboxes in [vec![], vec![other_pool], vec![other_claim], vec![leaving(member("m", 1))]] {
         let Ok(Step::DropRecord(patch)) = step(&claim, &seen(&claim, &sandboxes)) else { panic!("it goes") };
         let after: Claim = edit(&claim, patch);
@@ -176,10 +181,14 @@ fn second_sandbox_of_a_claim_goes_once_the_status_names_the_first() {
     let settled = claim("c", json!({"status": {"sandbox": {"name": "b"}}}));
     let both = [taken_by(member("a", 1), &fresh), taken_by(member("b", 2), &fresh)];
     assert_eq!(surplus(&fresh, &seen(&fresh, &both)), []);
-    assert!(matches!(step(&fresh, &seen(&fresh, &both)), Ok(Step::Rest(kept)) if kept.metadata.name.as_deref() == Some("a")));
+    assert!(
+        matches!(step(&fresh, &seen(&fresh, &both)), Ok(Step::Rest(kept)) if kept.metadata.name.as_deref() == Some("a"))
+    );
     let gone = surplus(&settled, &seen(&settled, &both));
     assert_eq!(gone.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), ["a"]);
-    assert!(matches!(step(&settled, &seen(&settled, &both)), Ok(Step::Rest(kept)) if kept.metadata.name.as_deref() == Some("b")));
+    assert!(
+        matches!(step(&settled, &seen(&settled, &both)), Ok(Step::Rest(kept)) if kept.metadata.name.as_deref() == Some("b"))
+    );
     let dying = [both[0].clone(), leaving(both[1].clone())];
     assert_eq!(surplus(&settled, &seen(&settled, &dying)), [], "the last one is never given back");
 }

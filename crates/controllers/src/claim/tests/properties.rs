@@ -46,7 +46,8 @@ impl Server {
         let locked = |field: &str, value: &Option<String>| {
             patch["metadata"].get(field).is_none_or(|wanted| *wanted == json!(value))
         };
-        if !locked("uid", &found.metadata.uid) || !locked("resourceVersion", &found.metadata.resource_version) {
+        if !locked("uid", &found.metadata.uid) || !locked("resourceVersion", &found.metadata.resource_version)
+        {
             return Err(());
         }
         self.revision += 1;
@@ -77,7 +78,10 @@ impl Server {
             return Err(());
         }
         self.revision += 1;
-        *found = edit(found, json!({"metadata": {"resourceVersion": self.revision.to_string()}, "status": status}));
+        *found = edit(
+            found,
+            json!({"metadata": {"resourceVersion": self.revision.to_string()}, "status": status}),
+        );
         Ok(found.clone())
     }
 }
@@ -94,7 +98,9 @@ impl Controller {
                 sandboxes.iter().for_each(|it| candidates.observe(None, Some(&Arc::new(it.clone()))));
                 match candidates.reserve(&claim, false, is_acceptable(&seen)) {
                     Choice::Reserved(held) => Step::Complete(held.sandbox.clone()),
-                    Choice::Pending | Choice::Nothing => create(&claim, &seen).expect("the template is there"),
+                    Choice::Pending | Choice::Nothing => {
+                        create(&claim, &seen).expect("the template is there")
+                    }
                 }
             }
             step => step,
@@ -104,7 +110,8 @@ impl Controller {
             Step::Follow { sandbox, patch } => server.sandbox(&name(&*sandbox), &patch),
             Step::Complete(sandbox) => {
                 assert!(is_adoptable(&sandbox), "only what a pool controls is taken");
-                server.sandbox(&name(&*sandbox), &transfer(&claim, &sandbox, seen.template.as_deref()).unwrap())
+                server
+                    .sandbox(&name(&*sandbox), &transfer(&claim, &sandbox, seen.template.as_deref()).unwrap())
             }
             Step::Create(object) => server.create(&object),
             Step::DropRecord(patch) => {

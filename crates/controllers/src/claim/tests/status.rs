@@ -20,8 +20,10 @@ fn with(claim: &Claim, status: ClaimStatus) -> Claim {
 }
 
 fn finished(sandbox: Sandbox) -> Sandbox {
-    let said = |kind: &str, status: &str| json!({"type": kind, "status": status, "reason": "PodFailed",
-        "message": "Pod failed", "lastTransitionTime": at(200).to_string(), "observedGeneration": 9});
+    let said = |kind: &str, status: &str| {
+        json!({"type": kind, "status": status, "reason": "PodFailed",
+        "message": "Pod failed", "lastTransitionTime": at(200).to_string(), "observedGeneration": 9})
+    };
     edit(&sandbox, json!({"status": {"conditions": [said("Finished", "True"), said("Ready", "False")]}}))
 }
 
@@ -58,7 +60,8 @@ fn final_reasons_are_forwarded() {
         let status = judge(&claim("c", json!({})), Ok(&saying(member("m", 1), "False", reason)), at(300));
         assert_eq!(ready_of(&status).1, reason);
     }
-    let status = judge(&claim("c", json!({})), Ok(&saying(member("m", 1), "False", "SandboxExpired")), at(300));
+    let status =
+        judge(&claim("c", json!({})), Ok(&saying(member("m", 1), "False", "SandboxExpired")), at(300));
     assert_eq!(ready_of(&status).1, "SandboxExpired");
     assert!(ready_of(&status).2.contains("independently of the claim"));
 }
@@ -108,8 +111,10 @@ fn status_patch_names_what_is_gone() {
 fn left(lifecycle_: Value, finished_at: Option<i64>, now: i64) -> Option<Duration> {
     let claim = claim("c", json!({"spec": {"lifecycle": lifecycle_}}));
     let conditions: Vec<_> = finished_at
-        .map(|second| json!({"type": "Finished", "status": "True", "reason": "X", "message": "",
-            "lastTransitionTime": at(second).to_string()}))
+        .map(|second| {
+            json!({"type": "Finished", "status": "True", "reason": "X", "message": "",
+            "lastTransitionTime": at(second).to_string()})
+        })
         .into_iter()
         .collect();
     let status = serde_json::from_value(json!({"conditions": conditions})).unwrap();

@@ -28,7 +28,11 @@ fn transfer_moves_everything_from_pool_to_claim() {
     assert_eq!((owners[0].kind.as_str(), owners[0].uid.as_str()), ("SandboxClaim", "uid-of-c"));
     let notes = sandbox.metadata.annotations.clone().unwrap();
     assert_eq!(json!(notes), json!({key::TEMPLATE_REF: "web", key::TRACE_CONTEXT: "{}"}));
-    assert_eq!(sandbox.spec, member("m", 1).spec, "its generation stays, and with it the truth of its status");
+    assert_eq!(
+        sandbox.spec,
+        member("m", 1).spec,
+        "its generation stays, and with it the truth of its status"
+    );
     assert!(sandbox.is_ready());
 }
 
@@ -44,7 +48,8 @@ fn creator_is_the_one_of_the_claim() {
 #[test]
 fn other_annotations_are_kept() {
     let noted = edit(&member("m", 1), json!({"metadata": {"annotations": {"x": "y", key::POD_NAME: "old"}}}));
-    let notes = taken(&claim("c", json!({})), &noted, Some(&template(json!({})))).metadata.annotations.unwrap();
+    let notes =
+        taken(&claim("c", json!({})), &noted, Some(&template(json!({})))).metadata.annotations.unwrap();
     assert_eq!((notes["x"].as_str(), notes[key::POD_NAME].as_str()), ("y", "old"));
 }
 

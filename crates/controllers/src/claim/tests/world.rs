@@ -102,11 +102,13 @@ pub fn owned_by(sandbox: Sandbox, api_version: &str, kind: &str, name: &str) -> 
 /// A world with pool and template, in which the claim sees these Sandboxes.
 pub fn seen(claim: &Claim, sandboxes: &[Sandbox]) -> Seen {
     let named = |name: Option<&str>| {
-        let found = sandboxes.iter().find(|sandbox| name.is_some() && sandbox.metadata.name.as_deref() == name);
+        let found =
+            sandboxes.iter().find(|sandbox| name.is_some() && sandbox.metadata.name.as_deref() == name);
         found.cloned().map(Arc::new)
     };
     let uid = owner_reference(claim).uid;
-    let owned = |sandbox: &&Sandbox| crate::object::controller_of(*sandbox).is_some_and(|owner| owner.uid == uid);
+    let owned =
+        |sandbox: &&Sandbox| crate::object::controller_of(*sandbox).is_some_and(|owner| owner.uid == uid);
     Seen {
         owned: sandboxes.iter().filter(owned).cloned().map(Arc::new).collect(),
         recorded: named(crate::claim::plan::record(claim)),
