@@ -18,7 +18,8 @@
 //!
 //! - Server-side apply merges and takes back what its manager leaves out, but never reports ownership conflicts:
 //!   the last writer wins. Other writes do not appear in `managedFields`.
-//! - Versions of a custom resource differ in `apiVersion` only (conversion strategy `None`).
+//! - Conversion webhooks are not called. Our own kinds are converted in process; versions of another custom resource
+//!   differ in `apiVersion` only.
 //! - The bearer of the token may do everything; there is no RBAC and no admission webhook.
 //! - Protobuf is read for a few small kinds and never written; other kinds in protobuf are refused with 415.
 //! - Wrong types in built-in kinds are answered with 422 and the field's path instead of a decoding error.

@@ -27,6 +27,16 @@ fn seeds() -> Vec<(&'static str, Value)> {
         (GADGETS, object),
         (CRDS, gadgets()),
         (
+            "/apis/agents.x-k8s.io/v1alpha1/namespaces/default/sandboxes",
+            json!({ "metadata": { "name": "s", "annotations": { "api.agents.x-k8s.io/v1beta1-sandbox-state": "{}" } },
+                "spec": { "replicas": 1, "podTemplate": { "spec": { "containers": [{ "name": "main" }] } } } }),
+        ),
+        (
+            "/apis/extensions.agents.x-k8s.io/v1alpha1/namespaces/default/sandboxclaims",
+            json!({ "metadata": { "name": "c", "annotations": { "api.agents.x-k8s.io/v1beta1-sandboxclaim-state": "{}" } },
+                "spec": { "warmpool": "p", "sandboxTemplateRef": { "name": "t" } } }),
+        ),
+        (
             "/api/v1/namespaces",
             json!({ "metadata": { "name": "n", "labels": {} }, "spec": { "finalizers": [] } }),
         ),
@@ -97,7 +107,7 @@ proptest! {
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
-            let world = World::new().await;
+            let world = World::with_everything().await;
             let seeds = seeds();
             for (which, place, value) in &damage {
                 let (path, seed) = which.get(&seeds);

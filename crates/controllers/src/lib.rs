@@ -13,6 +13,7 @@ pub mod cache;
 pub mod caches;
 pub mod claim;
 mod event;
+mod memory;
 pub mod object;
 pub mod queue;
 mod run;
@@ -33,6 +34,8 @@ pub struct Config {
     pub cluster_domain: String,
     /// Sandboxes worked on at the same time.
     pub sandbox_workers: usize,
+    /// How long a change of a running Pod's labels and annotations may wait for more; at most a second.
+    pub write_behind: std::time::Duration,
     /// Templates worked on at the same time.
     pub template_workers: usize,
     /// Where the router's Pods are: the default NetworkPolicy lets nobody else in.
@@ -50,6 +53,7 @@ impl Default for Config {
         Self {
             cluster_domain: "cluster.local".to_owned(),
             sandbox_workers: 32,
+            write_behind: std::time::Duration::ZERO,
             template_workers: 1,
             router_namespace: "agent-sandbox-system".to_owned(),
             warm_pools: warm_pool::Settings::default(),

@@ -14,6 +14,7 @@ both_servers! {
     suspend_deletes_the_pod_and_resume_brings_it_back,
     deleted_pod_of_a_running_sandbox_comes_back,
     finished_pod_finishes_the_sandbox,
+    failed_pod_is_made_again_with_its_volumes,
     expired_sandbox_is_torn_down_and_kept,
     expired_sandbox_is_deleted_when_it_says_so,
     deleting_a_sandbox_collects_its_children,
@@ -147,6 +148,27 @@ async fn finished_pod_finishes_the_sandbox(world: World) {
         let sandbox = world.eventually(&name, reason(expected)).await;
         assert_eq!(said(&sandbox, "Finished").map(|it| (it.0, it.1)), Some(("True", expected)));
     }
+}
+
+async fn failed_pod_is_made_again_with_its_volumes(world: World) {
+    let spec = json!({
+        "podFailurePolicy": "Recreate", "volumeClaimTemplates": claims(),
+        "podTemplate": {"metadata": {"annotations": {kubelet::PHASE: "Failed"}}},
+    });
+    world.create::<Sandbox>(sandbox("box", spec)).await;
+    let trying = world
+        .eventually("box", |sandbox| said(sandbox, "Ready").is_some_and(|it| it.2.contains("failed once")))
+        .await;
+    assert_eq!(said(&trying, "Finished"), None, "another one is made");
+    let first: Pod = world.get("box").await.unwrap();
+    let volume: PersistentVolumeClaim = world.get("work-box").await.unwrap();
+
+    let healthy = json!({"spec": {"podTemplate": {"metadata": {"annotations": {kubelet::PHASE: null}}}}});
+    world.gone(&first).await;
+    world.merge::<Sandbox>("box", healthy).await;
+    world.eventually("box", ready).await;
+    let again: PersistentVolumeClaim = world.get("work-box").await.unwrap();
+    assert_eq!(again.metadata.uid, volume.metadata.uid, "the storage is the same");
 }
 
 /// SB-101, SB-106

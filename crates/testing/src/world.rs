@@ -217,10 +217,10 @@ async fn stop(task: &AbortHandle) {
     }
 }
 
-/// Installs our CRDs and waits until they are served.
+/// Installs our CRDs, without the version that would need a webhook, and waits until they are served.
 async fn install_crds(client: &Client) {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-    for definition in asb_types::crd::all() {
+    for definition in asb_types::crd::v1beta1_only() {
         let name = asb_types::crd::name(&definition).to_owned();
         let applied =
             api.patch(&name, &PatchParams::apply("asb-testing").force(), &Patch::Apply(definition)).await;

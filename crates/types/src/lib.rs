@@ -6,11 +6,13 @@
 //! | `blueprint` | what a Sandbox and a SandboxTemplate share: Pod template, volume claim templates |
 //! | `condition` | condition types and reasons, and the rule by which conditions are updated |
 //! | `key`, `name` | labels and annotations; hashes and names of children |
+//! | `conversion` | the same objects at `v1alpha1`, without losing anything on the way |
 //! | `crd`, `schemas` | the CustomResourceDefinitions, generated from code |
 
 pub mod blueprint;
 pub mod claim;
 pub mod condition;
+pub mod conversion;
 pub mod crd;
 pub mod key;
 mod kind;
@@ -20,8 +22,8 @@ pub mod schemas;
 pub mod template;
 pub mod warm_pool;
 
-pub use blueprint::{PodTemplate, TemplateMetadata, VolumeClaimTemplate};
-pub use claim::{Claim, ClaimSpec, ClaimStatus};
+pub use blueprint::{PodFailurePolicy, PodTemplate, TemplateMetadata, VolumeClaimTemplate};
+pub use claim::{Claim, ClaimShutdownPolicy, ClaimSpec, ClaimStatus};
 pub use sandbox::{OperatingMode, Sandbox, SandboxSpec, SandboxStatus, ShutdownPolicy};
 pub use template::{Template, TemplateSpec};
 pub use warm_pool::{WarmPool, WarmPoolSpec, WarmPoolStatus};

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde::{Deserialize, Serialize};
 
-use crate::{PodTemplate, VolumeClaimTemplate, condition};
+use crate::{PodFailurePolicy, PodTemplate, VolumeClaimTemplate, condition};
 
 crate::kind::kind!(
     /// A sandbox: its Pod, its storage, and whether it should run.
@@ -20,6 +20,8 @@ pub struct SandboxSpec {
     /// `true`: a headless Service is made; `false`: it is removed; absent: one that exists is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_failure_policy: Option<PodFailurePolicy>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shutdown_time: Option<Time>,
     #[serde(default)]

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::response::{IntoResponse, Response};
 use futures::FutureExt as _;
-use http::{Method, StatusCode};
+use http::{HeaderValue, Method, StatusCode};
 use serde_json::json;
 
 use crate::ops::{Api, Part};
@@ -68,13 +68,27 @@ async fn dispatch(api: Arc<Api>, request: Request) -> Result<Response, ApiError>
         api,
         target,
     };
-    match (resource.name, resource.subresource) {
+    let target = context.target.clone();
+    let answered = match (resource.name, resource.subresource) {
         (None, _) => context.collection(request).await,
         (Some(_), _) if context.target.resource.namespaced && context.namespace.is_empty() => {
             Err(ApiError::no_resource())
         }
         (Some(name), None) => context.object(&name, Part::Main, request).await,
         (Some(name), Some(subresource)) => context.subresource(&name, &subresource, request).await,
+    };
+    let mut response = answered.unwrap_or_else(IntoResponse::into_response);
+    if let Some(deprecation) = &target.version().deprecation {
+        warn(&mut response, deprecation);
+    }
+    Ok(response)
+}
+
+/// Adds a text that clients show to their users.
+fn warn(response: &mut Response, text: &str) {
+    let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
+    if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
+        response.headers_mut().append(http::header::WARNING, value);
     }
 }
 

@@ -4,7 +4,7 @@ use axum::extract::Request;
 use axum::response::Response;
 use bytes::Bytes;
 use futures::StreamExt as _;
-use http::{HeaderValue, StatusCode};
+use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::table::{Include, Table, metadata_only};
@@ -142,10 +142,7 @@ impl Context {
         let code = if written.created { StatusCode::CREATED } else { StatusCode::OK };
         let mut response = raw_response(code, self.show(&written.entry));
         for warning in &written.warnings {
-            let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");
-            if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
-                response.headers_mut().append(http::header::WARNING, value);
-            }
+            super::warn(&mut response, warning);
         }
         response
     }

@@ -66,12 +66,13 @@ impl Api {
             if target.version().status || !resource.custom {
                 rules::initial_status(resource, &mut complete);
             }
+            let complete = target.to_stored(complete)?;
             let name = complete["metadata"]["name"].as_str().unwrap_or_default().to_owned();
             let key = key(target, namespace, &name);
             let exists = self.store.get(&key);
             let written = match &exists {
                 Some(_) => Err(WriteError::Conflict),
-                None => self.put(target, key, Expect::Absent, complete, options.dry_run).await,
+                None => self.put(key, Expect::Absent, complete, options.dry_run).await,
             };
             match written {
                 Ok(entry) => return Ok(Written { entry, warnings, created: true }),

@@ -44,6 +44,8 @@ impl Api {
         options: &DeleteOptions,
     ) -> Result<Deleted, ApiError> {
         let key = key(target, namespace, name);
+        // Whatever the version of the request: deleting changes nothing that versions show differently.
+        let target = &target.stored();
         for _ in 0..ATTEMPTS {
             let entry = self.store.get(&key).ok_or_else(|| not_found(target, name))?;
             check_preconditions(target, &entry, options)?;
@@ -53,9 +55,10 @@ impl Api {
             let written = if options.dry_run || (!removed && marked == old) {
                 Ok(entry)
             } else if removed {
-                self.remove(target, key.clone(), entry.revision, None).await
+                self.remove(key.clone(), entry.revision, None).await
             } else {
-                self.put(target, key.clone(), Expect::Revision(entry.revision), marked, false).await
+                let marked = target.to_stored(marked)?;
+                self.put(key.clone(), Expect::Revision(entry.revision), marked, false).await
             };
             match written {
                 Ok(entry) if removed => return Ok(Deleted::Gone(entry)),

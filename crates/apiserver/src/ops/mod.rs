@@ -81,16 +81,14 @@ impl Api {
         self.store.get(&key(target, namespace, name)).ok_or_else(|| not_found(target, name))
     }
 
-    /// Writes an object given in the target's version.
+    /// Writes an object that is in its stored form.
     async fn put(
         &self,
-        target: &Target,
         key: Key,
         expect: Expect,
-        mut object: Value,
+        object: Value,
         dry_run: bool,
     ) -> Result<Arc<Entry>, WriteError> {
-        target.to_stored(&mut object);
         let draft = Draft::of(&object, selectable_fields(&key.collection));
         if dry_run {
             let revision = if let Expect::Revision(revision) = expect { revision } else { 0 };
@@ -100,18 +98,9 @@ impl Api {
         self.store.write(Write { key, expect, op: Op::Put(draft), deferred }).await
     }
 
-    /// Removes an object; `last` is its final state if that differs from what is stored.
-    async fn remove(
-        &self,
-        target: &Target,
-        key: Key,
-        revision: u64,
-        last: Option<Value>,
-    ) -> Result<Arc<Entry>, WriteError> {
-        let last = last.map(|mut object| {
-            target.to_stored(&mut object);
-            Draft::of(&object, selectable_fields(&key.collection))
-        });
+    /// Removes an object; `last` is its final state, in its stored form, if that differs from what is stored.
+    async fn remove(&self, key: Key, revision: u64, last: Option<Value>) -> Result<Arc<Entry>, WriteError> {
+        let last = last.map(|object| Draft::of(&object, selectable_fields(&key.collection)));
         let deferred = deferred(&key.collection);
         let expect = Expect::Revision(revision);
         self.store.write(Write { key, expect, op: Op::Delete(last), deferred }).await

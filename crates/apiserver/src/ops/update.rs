@@ -116,12 +116,13 @@ impl Api {
             let written = match outcome {
                 Outcome::Unchanged => Ok(entry),
                 Outcome::Put(object) => {
-                    self.put(target, key.clone(), Expect::Revision(entry.revision), object, options.dry_run)
-                        .await
+                    let object = target.to_stored(object)?;
+                    self.put(key.clone(), Expect::Revision(entry.revision), object, options.dry_run).await
                 }
                 Outcome::Remove(_) if options.dry_run => Ok(entry),
                 Outcome::Remove(object) => {
-                    self.remove(target, key.clone(), entry.revision, Some(object)).await
+                    let object = target.to_stored(object)?;
+                    self.remove(key.clone(), entry.revision, Some(object)).await
                 }
             };
             match written {
@@ -141,13 +142,13 @@ impl Api {
         entry: &Arc<Entry>,
         change: impl FnOnce(&mut Value),
     ) -> Result<Arc<Entry>, WriteError> {
-        let mut object = target.present(entry);
+        let mut object = entry.parse();
         change(&mut object);
         let key = key(target, &entry.meta.namespace, &entry.meta.name);
         if finished(target, &object) {
-            return self.remove(target, key, entry.revision, Some(object)).await;
+            return self.remove(key, entry.revision, Some(object)).await;
         }
-        self.put(target, key, Expect::Revision(entry.revision), object, false).await
+        self.put(key, Expect::Revision(entry.revision), object, false).await
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use asb_types::conversion;
 use serde_json::{Value, json};
 
 use super::resource::{Column, Form, Resource, Scale, Version};
@@ -116,20 +117,35 @@ pub(crate) fn resource(crd: &Value) -> Resource {
         |value: &Value| -> Vec<Box<str>> { value.as_array().into_iter().flatten().map(text).collect() };
     let versions = spec["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
     let (plural, group) = (text(&names["plural"]), text(&spec["group"]));
+    let kind = text(&names["kind"]);
+    // A webhook is never called: our own kinds are converted here, those of others differ in `apiVersion` only.
+    let converted =
+        spec["conversion"]["strategy"] == "Webhook" && conversion::Kind::of(&group, &kind).is_some();
+    let deprecation = |version: &Value| -> Option<Box<str>> {
+        let usual = || format!("{group}/{} {kind} is deprecated", text(&version["name"])).into();
+        (version["deprecated"] == true)
+            .then(|| version["deprecationWarning"].as_str().map_or_else(usual, Into::into))
+    };
+    let parse = |version: &Value| {
+        let mut parsed = parse_version(version);
+        parsed.deprecation = deprecation(version);
+        parsed
+    };
+    let parsed = versions.iter().map(parse).collect();
     Resource {
         collection: qualified(&plural, &group).into(),
         group,
         plural,
         singular: text(&names["singular"]),
-        kind: text(&names["kind"]),
+        kind,
         list_kind: text(&names["listKind"]),
         short_names: texts(&names["shortNames"]),
         categories: texts(&names["categories"]),
         namespaced: spec["scope"] == "Namespaced",
         storage: versions.iter().position(|version| version["storage"] == true).unwrap_or(0),
-        versions: versions.iter().map(parse_version).collect(),
+        versions: parsed,
         custom: true,
-        form: Form::AsStored,
+        form: if converted { Form::Converted } else { Form::AsStored },
     }
 }
 
@@ -140,10 +156,11 @@ fn parse_version(version: &Value) -> Version {
     parsed.served = version["served"] == true;
     let subresources = &version["subresources"];
     parsed.status = subresources["status"].is_object();
-    parsed.scale = subresources["scale"].as_object().map(|scale| Scale {
+    let scale = &subresources["scale"];
+    parsed.scale = scale.is_object().then(|| Scale {
         spec: text(&scale["specReplicasPath"]),
         status: text(&scale["statusReplicasPath"]),
-        selector: scale.get("labelSelectorPath").and_then(Value::as_str).map(Into::into),
+        selector: scale["labelSelectorPath"].as_str().map(Into::into),
     });
     parsed.columns = version["additionalPrinterColumns"]
         .as_array()

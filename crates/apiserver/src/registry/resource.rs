@@ -2,12 +2,13 @@
 
 use std::sync::{Arc, OnceLock};
 
+use asb_types::conversion;
 use serde_json::Value;
 
 use super::events;
 use crate::http::jsonpath::JsonPath;
 use crate::schema::{Rules, Schema, SchemaError};
-use crate::status::qualified;
+use crate::status::{ApiError, FieldError, qualified};
 use crate::store::Entry;
 
 #[derive(Debug)]
@@ -33,6 +34,8 @@ pub(crate) struct Resource {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     AsStored,
+    /// In versions whose fields differ: one of our own kinds.
+    Converted,
     /// `events.k8s.io/v1`, kept as core events.
     NewEvents,
     /// Answered, never stored.
@@ -44,6 +47,8 @@ pub(crate) struct Version {
     pub name: Box<str>,
     pub served: bool,
     pub built_in: bool,
+    /// What users of this version are told.
+    pub deprecation: Option<Box<str>>,
     pub status: bool,
     pub scale: Option<Scale>,
     pub columns: Vec<Column>,
@@ -94,6 +99,7 @@ impl Version {
             name: name.into(),
             served: true,
             built_in: false,
+            deprecation: None,
             status: false,
             scale: None,
             columns: Vec::new(),
@@ -141,6 +147,11 @@ impl Target {
         group_version(&self.resource.group, &self.version().name)
     }
 
+    /// The same resource in the version that is stored.
+    pub fn stored(&self) -> Target {
+        Target { resource: self.resource.clone(), version: self.resource.storage }
+    }
+
     /// The bytes of an entry as this version shows them.
     pub fn render(&self, entry: &Entry) -> bytes::Bytes {
         if self.shows_as_stored(entry) {
@@ -152,21 +163,34 @@ impl Target {
     /// The entry as a value of this version.
     pub fn present(&self, entry: &Entry) -> Value {
         let mut object = entry.parse();
-        if self.resource.form == Form::NewEvents {
-            events::to_new(&mut object);
+        let api_version = self.api_version();
+        match self.resource.form {
+            // What is stored can be shown at every version.
+            Form::Converted if conversion::convert(&mut object, &api_version).is_ok() => return object,
+            Form::NewEvents => events::to_new(&mut object),
+            Form::AsStored | Form::Converted | Form::Review => {}
         }
-        object["apiVersion"] = self.api_version().into();
+        object["apiVersion"] = api_version.into();
         object
     }
 
     /// Turns a value of this version into what is stored.
-    pub fn to_stored(&self, object: &mut Value) {
-        if self.resource.form == Form::NewEvents {
-            events::to_core(object);
-        } else {
-            let storage = &self.resource.versions[self.resource.storage];
-            object["apiVersion"] = group_version(&self.resource.group, &storage.name).into();
+    pub fn to_stored(&self, mut object: Value) -> Result<Value, ApiError> {
+        let stored = self.stored();
+        match self.resource.form {
+            Form::NewEvents => events::to_core(&mut object),
+            Form::Converted if self.version != stored.version => {
+                conversion::convert(&mut object, &stored.api_version()).map_err(|error| {
+                    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+                    let error = FieldError::forbidden("metadata.annotations", &error.to_string());
+                    ApiError::invalid(&self.resource.group, &self.resource.kind, name, &[error])
+                })?;
+                // The defaults of the other version have been set; these are the stored version's own.
+                stored.version().compiled().schema.fill(&mut object);
+            }
+            _ => object["apiVersion"] = stored.api_version().into(),
         }
+        Ok(object)
     }
 
     fn shows_as_stored(&self, entry: &Entry) -> bool {
@@ -175,7 +199,7 @@ impl Target {
             .strip_prefix(b"{\"apiVersion\":\"")
             .and_then(|rest| rest.strip_prefix(self.api_version().as_bytes()))
             .is_some_and(|rest| rest.starts_with(b"\""));
-        shown && self.resource.form == Form::AsStored
+        shown && self.resource.form != Form::NewEvents
     }
 }
 

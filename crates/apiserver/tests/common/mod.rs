@@ -95,15 +95,30 @@ pub fn owned_by(mut object: Value, owner: &Value, block: bool) -> Value {
 }
 
 pub async fn open(dir: &std::path::Path) -> ApiServer {
-    ApiServer::open(Config { data_dir: dir.to_owned(), crds: vec![gadgets()], node_name: None })
-        .await
-        .expect("the server opens")
+    open_with(dir, vec![gadgets()]).await
+}
+
+async fn open_with(dir: &std::path::Path, crds: Vec<Value>) -> ApiServer {
+    let config = Config { data_dir: dir.to_owned(), crds, node_name: None };
+    ApiServer::open(config).await.expect("the server opens")
 }
 
 impl World {
     pub async fn new() -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         Self { server: open(dir.path()).await, dir }
+    }
+
+    /// With our own four kinds, in both versions.
+    pub async fn with_our_kinds() -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        Self { server: open_with(dir.path(), asb_types::crd::all()).await, dir }
+    }
+
+    pub async fn with_everything() -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let crds = asb_types::crd::all().into_iter().chain([gadgets()]).collect();
+        Self { server: open_with(dir.path(), crds).await, dir }
     }
 
     /// Stops the server and opens it again on the same data.

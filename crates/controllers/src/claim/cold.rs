@@ -28,6 +28,9 @@ pub fn sandbox(claim: &Claim, template: &Template) -> Result<Value, Problem> {
     if let Some(service) = spec.service {
         wanted["service"] = json!(service);
     }
+    if let Some(policy) = spec.pod_failure_policy {
+        wanted["podFailurePolicy"] = json!(policy);
+    }
     let mut labels = json!({
         key::CLAIM_UID: claim.metadata.uid,
         key::LAUNCH_TYPE: "cold",

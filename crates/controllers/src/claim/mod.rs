@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asb_types::claim::{ClaimShutdownPolicy, Lifecycle};
-use asb_types::{Claim, ClaimStatus, EXTENSIONS_GROUP, Sandbox, condition};
+use asb_types::{Claim, ClaimStatus, EXTENSIONS_GROUP, Sandbox, WarmPool, condition};
 use jiff::Timestamp;
 use kube::{Client, Resource};
 use tokio::task::JoinSet;
@@ -271,6 +271,13 @@ fn is_new_spec<K: Resource>(change: &Change<K>) -> bool {
         || generation(&change.before) != generation(&change.after)
 }
 
+/// Whether a pool gives its claims another time to live.
+fn has_new_lifecycle(change: &Change<WarmPool>) -> bool {
+    let given =
+        |side: &Option<Arc<WarmPool>>| side.as_ref().and_then(|pool| pool.spec.claim_lifecycle.clone());
+    given(&change.before) != given(&change.after)
+}
+
 /// Whether a claim has not been looked at yet, and is one that a pool can serve.
 fn waits_for_a_member(claim: &Claim) -> bool {
     let status = claim.status.as_ref();
@@ -294,11 +301,16 @@ impl World {
             }),
             caches.claims.listen(move |change| of_claims.claim_changed(change)),
             caches.pools.listen(move |change| {
-                let changed = change.sides().next().filter(|_| is_new_spec(change));
-                let claims =
-                    changed.map(|pool| of_pools.caches.claims.find(BY_POOL, &Key::of(&**pool).to_string()));
-                let unbound = claims.iter().flatten().filter(|claim| plan::bound_name(claim).is_empty());
-                unbound.for_each(|claim| of_pools.queue.add(Key::of(&**claim)));
+                let pool = change
+                    .sides()
+                    .next()
+                    .map(|pool| Key::of(&**pool).to_string())
+                    .filter(|_| is_new_spec(change));
+                let claims = pool.map(|pool| of_pools.caches.claims.find(BY_POOL, &pool));
+                let all = has_new_lifecycle(change);
+                let concerned =
+                    claims.iter().flatten().filter(|claim| all || plan::bound_name(claim).is_empty());
+                concerned.for_each(|claim| of_pools.queue.add(Key::of(&**claim)));
             }),
             caches.templates.listen(move |change| {
                 let changed = change.after.as_ref().filter(|_| is_new_spec(change));

@@ -1,13 +1,14 @@
 //! Decides what a Sandbox's status says. Pure: it judges what was seen, never what was meant.
 
 use asb_types::condition::{self, Status, Verdict, reason};
-use asb_types::{EXTENSIONS_GROUP, OperatingMode, Sandbox, SandboxStatus, key, name};
+use asb_types::{OperatingMode, Sandbox, SandboxStatus, key, name};
 use jiff::Timestamp;
 
 use super::child;
 use super::plan::{Problem, ProblemKind, Seen, Step, marked_expired, tracked_pod};
+use super::retry::Retry;
 use super::service;
-use crate::object::{Ownership, Pod, controller_of, is_kind, ownership};
+use crate::object::{Ownership, Pod, ownership};
 
 /// The status after the plan was applied: `seen` holds the answers of the API server.
 pub fn judge(
@@ -44,7 +45,7 @@ pub fn judge(
     let mut set =
         |verdict: Verdict| condition::set(&mut status.conditions, verdict, sandbox.metadata.generation, now);
     set(suspended(sandbox, tracked, owned.is_some(), pod_unknown));
-    let finished = owned.and_then(finished);
+    let finished = owned.filter(|_| seen.retry.is_none()).and_then(finished);
     let scheduled = scheduled(owned, pod_unknown);
     finished.clone().into_iter().for_each(&mut set);
     scheduled.clone().into_iter().for_each(&mut set);
@@ -65,18 +66,6 @@ pub fn worth_writing(before: Option<&SandboxStatus>, after: &SandboxStatus) -> b
         condition::get(&after.conditions, condition::READY).is_some_and(|ready| ready.status == "True");
     let node_only = SandboxStatus { node_name: after.node_name.clone(), ..before.clone() } == *after;
     before != *after && (!node_only || is_ready)
-}
-
-/// Whether a status only says that a new member of a pool is on its way. Nobody waits for that one in particular, so
-/// its first status can be the one with news: an address, readiness, or something that is wrong.
-pub fn is_small_talk(sandbox: &Sandbox, after: &SandboxStatus) -> bool {
-    let silent = sandbox.status.as_ref().is_none_or(|status| status.conditions.is_empty());
-    let in_pool =
-        controller_of(sandbox).is_some_and(|owner| is_kind(owner, EXTENSIONS_GROUP, "SandboxWarmPool"));
-    let says = |kind| condition::get(&after.conditions, kind);
-    let starting = says(condition::READY).is_some_and(|it| it.reason == reason::DEPENDENCIES_NOT_READY);
-    let stuck = says(condition::POD_SCHEDULED).is_some_and(|scheduled| scheduled.status == "False");
-    silent && in_pool && starting && !stuck && after.pod_ips.is_empty()
 }
 
 fn expired(sandbox: &Sandbox, before: SandboxStatus, problems: &[Problem], now: Timestamp) -> SandboxStatus {
@@ -179,6 +168,11 @@ fn ready(sandbox: &Sandbox, seen: &Seen, tracked: Option<&Pod>, problems: &[Prob
     if sandbox.spec.operating_mode == OperatingMode::Suspended {
         let message = if tracked.is_some() { "Sandbox is suspending" } else { "Sandbox is suspended" };
         return verdict(Status::False, reason::SANDBOX_SUSPENDED, message.to_owned());
+    }
+    if let Some(Retry { failures, pause, .. }) = seen.retry {
+        let times = if failures == 1 { "once".to_owned() } else { format!("{failures} times in a row") };
+        let message = format!("Pod failed {times}; another one is made after a pause of {pause:?}");
+        return verdict(Status::False, reason::DEPENDENCIES_NOT_READY, message);
     }
     if let Some((why, message)) = tracked.and_then(terminal) {
         return verdict(Status::False, why, message.to_owned());

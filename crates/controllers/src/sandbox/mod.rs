@@ -11,9 +11,11 @@
 
 mod apply;
 mod child;
+mod defer;
 pub mod judge;
 pub mod plan;
 pub(crate) mod pod;
+mod retry;
 mod service;
 #[cfg(test)]
 mod tests;
@@ -30,16 +32,19 @@ use tracing::Instrument;
 use crate::Config;
 use crate::cache::Change;
 use crate::caches::{BY_OWNER, Caches};
+use crate::memory::Memories;
 use crate::object::{Key, controller_of, is_kind};
 use crate::queue::{Outcome, Queue};
 use crate::run;
 use plan::{ProblemKind, Seen};
+use retry::Failures;
 
 /// What the controller knows and where it writes.
 pub(crate) struct World {
     client: Client,
     caches: Arc<Caches>,
     config: Config,
+    memories: Memories<Memory>,
     queue: Arc<Queue<Key>>,
 }
 
@@ -53,7 +58,8 @@ pub async fn run(client: Client, caches: Arc<Caches>, config: Config) {
         caches.services.listen(waker(&queue, sandbox_of)),
         caches.volume_claims.listen(waker(&queue, sandbox_of)),
     );
-    let world = Arc::new(World { client, caches: caches.clone(), config, queue });
+    let world =
+        Arc::new(World { client, caches: caches.clone(), config, memories: Memories::default(), queue });
     // Dropped with this future, and with it every task.
     let mut tasks = JoinSet::new();
     for _ in 0..world.config.sandbox_workers {
@@ -83,23 +89,38 @@ fn sandbox_of(child: &impl Resource) -> Option<Key> {
     }
 }
 
-async fn reconcile(world: &World, key: &Key) -> Outcome {
-    let Some(sandbox) = world.caches.sandboxes.get(key) else { return Outcome::Done };
-    if sandbox.metadata.deletion_timestamp.is_some() {
-        return Outcome::Done;
-    }
-    let now = Timestamp::now();
-    let plan = plan::plan(&sandbox, &world.observe(&sandbox), now);
-    let mut problems = plan.problems;
-    problems.extend(apply::apply(world, &key.namespace, plan.actions).await);
+/// What is remembered of a Sandbox between passes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Memory {
+    failures: Failures,
+    /// Since when its Pod's metadata should be different.
+    drift: Option<Timestamp>,
+}
 
-    let status =
-        judge::judge(&sandbox, &world.observe(&sandbox), &problems, &world.config.cluster_domain, now);
-    if judge::worth_writing(sandbox.status.as_ref(), &status)
-        && !judge::is_small_talk(&sandbox, &status)
-        && let Err(problem) = apply::write_status(world, &sandbox, &status).await
-    {
-        problems.push(problem);
+async fn reconcile(world: &World, key: &Key) -> Outcome {
+    let sandbox = world.caches.sandboxes.get(key);
+    let Some(sandbox) = sandbox.filter(|sandbox| sandbox.metadata.deletion_timestamp.is_none()) else {
+        world.memories.forget(key);
+        return Outcome::Done;
+    };
+    let now = Timestamp::now();
+    let mut memory = world.memories.recall(&*sandbox).unwrap_or_default();
+    let mut plan = plan::plan(&sandbox, &world.observe(&sandbox, &mut memory, now), now);
+    defer::pod_patch(&mut plan, &mut memory.drift, world.config.write_behind, now);
+    let mut problems = std::mem::take(&mut plan.problems);
+    problems.extend(apply::apply(world, &key.namespace, std::mem::take(&mut plan.actions)).await);
+
+    let seen = world.observe(&sandbox, &mut memory, now);
+    let status = judge::judge(&sandbox, &seen, &problems, &world.config.cluster_domain, now);
+    if judge::worth_writing(sandbox.status.as_ref(), &status) {
+        match defer::first_status(&sandbox, &status, now) {
+            Some(left) => plan.look_again_after(left),
+            None => problems.extend(apply::write_status(world, &sandbox, &status).await.err()),
+        }
+    }
+    match memory == Memory::default() {
+        true => world.memories.forget(key),
+        false => world.memories.remember(&*sandbox, memory),
     }
     for problem in problems.iter().filter(|problem| problem.kind == ProblemKind::Failed) {
         tracing::warn!(step = ?problem.step, problem = %problem.message, "sandbox is not as it should be");
@@ -121,24 +142,27 @@ impl World {
         run::work(&self.queue, reconcile).await;
     }
 
-    fn observe(&self, sandbox: &Sandbox) -> Seen {
+    fn observe(&self, sandbox: &Sandbox, memory: &mut Memory, now: Timestamp) -> Seen {
         let key = Key::of(sandbox);
-        let annotation = sandbox.metadata.annotations.as_ref().and_then(|notes| notes.get(key::POD_NAME));
-        let pod_name = annotation.filter(|name| !name.is_empty()).unwrap_or(&key.name);
         let named = |name: &str| Key::new(&key.namespace, name);
         let uid = sandbox.metadata.uid.as_deref().unwrap_or_default();
-        Seen {
+        let mut seen = Seen {
             owned_pods: self.caches.pods.find(BY_OWNER, uid),
             // An old annotation that leads nowhere must not hide a Pod that stands in our way.
             named_pod: self
                 .caches
                 .pods
-                .get(&named(pod_name))
+                .get(&named(plan::pod_name(sandbox)))
                 .or_else(|| self.caches.pods.get(&named(&key.name))),
             service: self.caches.services.get(&key),
             volume_claims: volume::names(sandbox)
                 .map(|name| self.caches.volume_claims.get(&named(&name)))
                 .collect(),
+            retry: None,
+        };
+        if let [pod] = seen.owned_pods.as_slice() {
+            seen.retry = memory.failures.note(sandbox, pod, now);
         }
+        seen
     }
 }

@@ -2,7 +2,7 @@
 
 use asb_types::{WarmPool, WarmPoolStatus};
 use futures::future::join_all;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::plan::Plan;
 use super::{World, progress};
@@ -48,7 +48,7 @@ pub async fn apply(world: &World, pool: &WarmPool, plan: &Plan) -> Applied {
     applied
 }
 
-/// Writes the status.
+/// Writes the status; fields that are gone are named with null, because a merge patch keeps the rest.
 pub async fn write_status(
     world: &World,
     pool: &WarmPool,
@@ -56,7 +56,13 @@ pub async fn write_status(
 ) -> Result<(), kube::Error> {
     let Key { namespace, name } = Key::of(pool);
     let writer = Writer { client: &world.client, namespace: &namespace, manager: MANAGER };
-    writer.merge_status(&name, &json!(status), &world.caches.pools).await
+    let mut patch = json!(status);
+    for field in ["conditions", "updatedReplicas"] {
+        if patch.get(field).is_none() {
+            patch[field] = Value::Null;
+        }
+    }
+    writer.merge_status(&name, &patch, &world.caches.pools).await
 }
 
 /// Calls `act` for 1, 2, 4, 8… items at a time, so that one error costs one call and not hundreds.

@@ -13,17 +13,18 @@
 
 mod apply;
 pub mod blueprint;
+pub mod judge;
 pub mod pace;
 pub mod plan;
 mod progress;
+pub mod rollout;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use asb_types::{Sandbox, WarmPool};
+use asb_types::WarmPool;
 use jiff::Timestamp;
 use kube::Client;
 use tokio::task::JoinSet;
@@ -31,6 +32,7 @@ use tracing::Instrument;
 
 use crate::Config;
 use crate::caches::{BY_POOL_LABEL, BY_TEMPLATE, Caches, pool_of, template_of};
+use crate::memory::Memories;
 use crate::object::Key;
 use crate::queue::{Outcome, Queue};
 use crate::{run, write};
@@ -74,8 +76,7 @@ pub(crate) struct World {
     client: Client,
     caches: Arc<Caches>,
     config: Config,
-    /// By the UID of the pool: another pool of the same name begins anew.
-    memories: Mutex<HashMap<Key, (String, Memory)>>,
+    memories: Memories<Memory>,
     queue: Arc<Queue<Key>>,
 }
 
@@ -96,7 +97,8 @@ pub async fn run(client: Client, caches: Arc<Caches>, config: Config) {
             concerned.for_each(|pool| of_templates.add(Key::of(&*pool)));
         }),
     );
-    let world = Arc::new(World { client, caches: caches.clone(), config, memories: Mutex::default(), queue });
+    let world =
+        Arc::new(World { client, caches: caches.clone(), config, memories: Memories::default(), queue });
     // Dropped with this future, and with it every task.
     let mut tasks = JoinSet::new();
     for _ in 0..world.config.warm_pools.workers {
@@ -110,32 +112,36 @@ pub async fn run(client: Client, caches: Arc<Caches>, config: Config) {
 async fn reconcile(world: &World, key: &Key) -> Outcome {
     let pool = world.caches.pools.get(key).filter(|pool| pool.metadata.deletion_timestamp.is_none());
     let Some(pool) = pool else {
-        world.forget(key);
+        world.memories.forget(key);
         return Outcome::Done;
     };
-    let memory = world.recall(key, &pool).await;
-    let seen =
-        Seen { sandboxes: world.members(&pool), template: world.caches.templates.get(&template_of(&pool)) };
+    let memory = world.recall(&pool).await;
+    let seen = world.observe(&pool);
     let settings = &world.config.warm_pools;
     let mut plan = plan::plan(&pool, &seen, &memory, settings, Timestamp::now(), rand::random());
     let mut applied = apply::apply(world, &pool, &plan).await;
     plan.memory.pace.created(applied.created);
+    let stuck = plan.memory.stuck;
     if applied.unreported {
         plan.memory.stuck = memory.stuck; // told at the next try
     }
-    let status = plan::judge(&pool, &world.members(&pool));
-    let due = plan::status_due(pool.status.as_ref(), &status, &mut plan.memory.unsaid, Timestamp::now());
-    world.remember(key, &pool, plan.memory);
-    if due == Some(Duration::ZERO)
-        && let Err(error) = apply::write_status(world, &pool, &status).await
-    {
-        applied.problems.push(write::message(&error));
+
+    let (seen, now) = (world.observe(&pool), Timestamp::now());
+    let status = judge::judge(&pool, &seen.sandboxes, seen.template.as_deref(), stuck, now);
+    let mut later = plan.look_again;
+    match judge::wait(pool.status.as_ref(), &status, memory.told, now) {
+        None => {}
+        Some(Duration::ZERO) => match apply::write_status(world, &pool, &status).await {
+            Ok(()) => plan.memory.told = Some(now),
+            Err(error) => applied.problems.push(write::message(&error)),
+        },
+        Some(wait) => later = Some(later.map_or(wait, |later| later.min(wait))),
     }
+    world.memories.remember(&*pool, plan.memory);
     for problem in &applied.problems {
         tracing::warn!(%problem, "warm pool is not as it should be");
     }
-    let due = due.filter(|due| !due.is_zero());
-    match plan.look_again.into_iter().chain(due).min() {
+    match later {
         _ if applied.conflicts > 0 || !applied.problems.is_empty() => Outcome::Failed,
         Some(delay) => Outcome::After(delay),
         None => Outcome::Done,
@@ -143,35 +149,23 @@ async fn reconcile(world: &World, key: &Key) -> Outcome {
 }
 
 impl World {
-    /// Everything that carries the label of a pool.
-    fn members(&self, pool: &WarmPool) -> Vec<Arc<Sandbox>> {
+    /// The pool's template, and everything that carries the pool's label.
+    fn observe(&self, pool: &WarmPool) -> Seen {
         let label = Key::new(&Key::of(pool).namespace, &plan::hash(pool)).to_string();
-        self.caches.sandboxes.find(BY_POOL_LABEL, &label)
+        Seen {
+            sandboxes: self.caches.sandboxes.find(BY_POOL_LABEL, &label),
+            template: self.caches.templates.get(&template_of(pool)),
+        }
     }
 
     /// What is remembered of a pool; of one that is new to this process, what its events tell.
-    async fn recall(&self, key: &Key, pool: &WarmPool) -> Memory {
-        let uid = pool.metadata.uid.as_deref().unwrap_or_default();
-        let known = self.lock().get(key).filter(|(of, _)| of == uid).map(|(_, memory)| memory.clone());
-        if let Some(memory) = known {
+    async fn recall(&self, pool: &WarmPool) -> Memory {
+        if let Some(memory) = self.memories.recall(pool) {
             return memory;
         }
         // Without the right to read events, a warning may come twice. That is all.
         let stuck = progress::was_stuck(&self.client, pool).await.unwrap_or(false);
         Memory { stuck, ..Memory::default() }
-    }
-
-    fn remember(&self, key: &Key, pool: &WarmPool, memory: Memory) {
-        let uid = pool.metadata.uid.clone().unwrap_or_default();
-        self.lock().insert(key.clone(), (uid, memory));
-    }
-
-    fn forget(&self, key: &Key) {
-        self.lock().remove(key);
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Key, (String, Memory)>> {
-        self.memories.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn work(self: Arc<Self>) {

@@ -1,0 +1,143 @@
+//! The CustomResourceDefinitions, put together from code and from the schemas of [`crate::schemas`].
+//!
+//! They come in two flavours: both versions with a conversion webhook ([`all`]), and v1beta1 alone
+//! ([`v1beta1_only`]). `cargo xtask crds` writes them to `deploy/crds` and `deploy/crds-v1beta1`; a test there fails when the
+//! files are not current.
+
+mod claim;
+mod parts;
+mod sandbox;
+mod template;
+mod warm_pool;
+
+use serde_json::{Value, json};
+
+use crate::VERSION;
+use crate::conversion::V1ALPHA1;
+
+/// Where an API server finds the conversion webhook, unless somebody installs it elsewhere.
+pub const WEBHOOK_SERVICE: &str = "agent-sandbox-webhook-service";
+pub const WEBHOOK_NAMESPACE: &str = "agent-sandbox-system";
+pub const WEBHOOK_PATH: &str = "/convert";
+
+/// All four definitions with both versions, in the order in which they are installed.
+pub fn all() -> Vec<Value> {
+    definitions().map(Definition::with_both_versions).into()
+}
+
+/// All four definitions with the stored version alone: they need no webhook.
+pub fn v1beta1_only() -> Vec<Value> {
+    definitions().map(Definition::with_the_stored_version).into()
+}
+
+/// `<plural>.<group>` of a definition: its object name.
+pub fn name(definition: &Value) -> &str {
+    definition["metadata"]["name"].as_str().expect("every definition here has a name")
+}
+
+fn definitions() -> [Definition; 4] {
+    [sandbox::definition(), template::definition(), warm_pool::definition(), claim::definition()]
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Version {
+    V1beta1,
+    V1alpha1,
+}
+
+/// What differs from kind to kind.
+struct Definition {
+    group: &'static str,
+    kind: &'static str,
+    plural: &'static str,
+    short: &'static str,
+    /// Schema, columns and subresources of a version.
+    schema: fn(Version) -> Value,
+}
+
+impl Definition {
+    fn with_both_versions(self) -> Value {
+        let mut definition = self.around(json!([self.stored(), self.deprecated()]));
+        definition["spec"]["conversion"] = json!({"strategy": "Webhook", "webhook": {
+            "conversionReviewVersions": ["v1", "v1beta1"],
+            "clientConfig": {"service": {
+                "name": WEBHOOK_SERVICE, "namespace": WEBHOOK_NAMESPACE, "path": WEBHOOK_PATH,
+            }},
+        }});
+        definition
+    }
+
+    fn with_the_stored_version(self) -> Value {
+        let mut definition = self.around(json!([self.stored()]));
+        definition["spec"]["conversion"] = json!({"strategy": "None"});
+        definition
+    }
+
+    fn stored(&self) -> Value {
+        let mut version = (self.schema)(Version::V1beta1);
+        version["name"] = VERSION.into();
+        version["served"] = true.into();
+        version["storage"] = true.into();
+        version
+    }
+
+    fn deprecated(&self) -> Value {
+        let (group, kind) = (self.group, self.kind);
+        let mut version = (self.schema)(Version::V1alpha1);
+        version["name"] = V1ALPHA1.into();
+        version["served"] = true.into();
+        version["storage"] = false.into();
+        version["deprecated"] = true.into();
+        version["deprecationWarning"] =
+            format!("{group}/{V1ALPHA1} {kind} is deprecated; use {group}/{VERSION} {kind} instead").into();
+        version
+    }
+
+    fn around(&self, versions: Value) -> Value {
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("{}.{}", self.plural, self.group)},
+            "spec": {
+                "group": self.group,
+                "names": {
+                    "kind": self.kind,
+                    "listKind": format!("{}List", self.kind),
+                    "plural": self.plural,
+                    "singular": self.kind.to_lowercase(),
+                    "shortNames": [self.short],
+                },
+                "scope": "Namespaced",
+                "versions": versions,
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_definition_is_named_after_its_plural_and_group() {
+        let names: Vec<_> = all().iter().map(|definition| name(definition).to_owned()).collect();
+        assert_eq!(
+            names,
+            [
+                "sandboxes.agents.x-k8s.io",
+                "sandboxtemplates.extensions.agents.x-k8s.io",
+                "sandboxwarmpools.extensions.agents.x-k8s.io",
+                "sandboxclaims.extensions.agents.x-k8s.io",
+            ]
+        );
+    }
+
+    #[test]
+    fn both_flavours_agree_about_the_stored_version() {
+        for (both, alone) in all().iter().zip(v1beta1_only()) {
+            assert_eq!(both["spec"]["versions"][0], alone["spec"]["versions"][0]);
+            assert_eq!(alone["spec"]["versions"].as_array().map(Vec::len), Some(1));
+            assert_eq!(both["spec"]["versions"][1]["deprecated"], true);
+        }
+    }
+}
