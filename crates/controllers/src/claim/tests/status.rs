@@ -171,3 +171,17 @@ fn retained_claim_keeps_its_story_and_loses_its_sandbox() {
     assert!(ready_of(&skipped).2.contains("deletion was skipped"));
     assert_eq!(retained(&with(&claim, skipped.clone()), None, None, at(303)), skipped, "at rest");
 }
+
+#[test]
+fn pool_gives_a_lifecycle_to_claims_without_one() {
+    let giving = pool(json!({"claimLifecycle": {
+        "shutdownAfterSeconds": 60, "ttlSecondsAfterFinished": 5, "shutdownPolicy": "Delete"}}));
+    let given = lifecycle(&claim("c", json!({})), Some(&giving)).unwrap();
+    assert_eq!(
+        json!(given),
+        json!({"shutdownTime": at(160).to_string(), "ttlSecondsAfterFinished": 5, "shutdownPolicy": "Delete"})
+    );
+    let own = claim("c", json!({"spec": {"lifecycle": {"shutdownPolicy": "Retain"}}}));
+    assert_eq!(lifecycle(&own, Some(&giving)), own.spec.lifecycle, "its own word counts, as a whole");
+    assert_eq!(lifecycle(&claim("c", json!({})), Some(&pool(json!({})))), None);
+}
