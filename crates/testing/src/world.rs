@@ -65,6 +65,13 @@ impl<K> Kind for K where
 impl World {
     /// On our own API server, in this process.
     pub async fn embedded() -> Self {
+        let mut world = Self::idle().await;
+        world.start_all().await;
+        world
+    }
+
+    /// On our own API server, without any controller.
+    pub async fn idle() -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let crds = asb_types::crd::all();
         let config = asb_apiserver::Config {
@@ -73,7 +80,7 @@ impl World {
             node_name: Some(kubelet::NODE.to_owned()),
         };
         let server = asb_apiserver::ApiServer::open(config).await.expect("the embedded API server opens");
-        Self::start(server.client("default"), Some(dir)).await
+        Self::new(server.client("default"), Some(dir)).await
     }
 
     /// On a real kube-apiserver, which the tests of one process share.
@@ -82,10 +89,12 @@ impl World {
         let kubernetes = tokio::task::spawn_blocking(Kubernetes::shared).await.expect("Kubernetes starts");
         let client = kubernetes.client().await;
         install_crds(&client).await;
-        Self::start(client, None).await
+        let mut world = Self::new(client, None).await;
+        world.start_all().await;
+        world
     }
 
-    async fn start(client: Client, data_dir: Option<tempfile::TempDir>) -> Self {
+    async fn new(client: Client, data_dir: Option<tempfile::TempDir>) -> Self {
         let namespace = format!("test-{:08x}", rand::random::<u32>());
         let object: Namespace =
             serde_json::from_value(json!({"metadata": {"name": namespace}})).expect("a Namespace");
@@ -101,14 +110,16 @@ impl World {
             claim_metrics: Arc::default(),
             _data_dir: data_dir,
         };
-        let caches = world.caches();
-        let config = asb_controllers::Config::default();
-        world.tasks.spawn(asb_controllers::template::run(world.controllers(), caches, config));
-        world.start_controller();
-        world.start_warm_pools(Default::default()).await;
-        world.start_claims(Default::default());
         world.tasks.spawn(kubelet::run(world.client.clone(), world.namespace.clone()));
         world
+    }
+
+    async fn start_all(&mut self) {
+        let (caches, config) = (self.caches(), asb_controllers::Config::default());
+        self.tasks.spawn(asb_controllers::template::run(self.controllers(), caches, config));
+        self.start_controller();
+        self.start_warm_pools(Default::default()).await;
+        self.start_claims(Default::default());
     }
 
     /// Starts a Sandbox controller for this namespace. A second one may run beside the first.

@@ -8,18 +8,21 @@ use asb_types::{Claim, ClaimStatus, WarmPool};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-/// The lifecycle that a claim has: its own, else the one that its pool gives to claims. The one place that decides it.
+/// The lifecycle that a claim has: its own, else the one that its pool gives to claims.
 pub fn lifecycle(claim: &Claim, pool: Option<&WarmPool>) -> Option<Lifecycle> {
-    let of_the_pool = || {
+    let given = || {
         let given = pool?.spec.claim_lifecycle.as_ref()?;
-        let born = claim.metadata.creation_timestamp.as_ref().map(|time| time.0);
-        let after = given.shutdown_after_seconds.map(|seconds| SignedDuration::from_secs(seconds.into()));
-        let shutdown_time = born.zip(after).and_then(|(born, after)| born.checked_add(after).ok()).map(Time);
-        let (ttl_seconds_after_finished, shutdown_policy) =
-            (given.ttl_seconds_after_finished, given.shutdown_policy);
-        Some(Lifecycle { shutdown_time, ttl_seconds_after_finished, shutdown_policy })
+        let born = claim.metadata.creation_timestamp.as_ref();
+        let shutdown = born.zip(given.shutdown_after_seconds).and_then(|(born, seconds)| {
+            born.0.checked_add(SignedDuration::from_secs(seconds.into())).ok().map(Time)
+        });
+        Some(Lifecycle {
+            shutdown_time: shutdown,
+            ttl_seconds_after_finished: given.ttl_seconds_after_finished,
+            shutdown_policy: given.shutdown_policy,
+        })
     };
-    claim.spec.lifecycle.clone().or_else(of_the_pool)
+    claim.spec.lifecycle.clone().or_else(given)
 }
 
 /// How much time a claim has left; `None` means for ever, zero that it has expired.

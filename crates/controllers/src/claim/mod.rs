@@ -271,8 +271,8 @@ fn is_new_spec<K: Resource>(change: &Change<K>) -> bool {
         || generation(&change.before) != generation(&change.after)
 }
 
-/// Whether a pool gives its claims another time to live.
-fn has_new_lifecycle(change: &Change<WarmPool>) -> bool {
+/// Whether claims live longer or shorter by a change of their pool.
+fn gives_other_lifecycle(change: &Change<WarmPool>) -> bool {
     let given =
         |side: &Option<Arc<WarmPool>>| side.as_ref().and_then(|pool| pool.spec.claim_lifecycle.clone());
     given(&change.before) != given(&change.after)
@@ -301,15 +301,12 @@ impl World {
             }),
             caches.claims.listen(move |change| of_claims.claim_changed(change)),
             caches.pools.listen(move |change| {
-                let pool = change
-                    .sides()
-                    .next()
-                    .map(|pool| Key::of(&**pool).to_string())
-                    .filter(|_| is_new_spec(change));
-                let claims = pool.map(|pool| of_pools.caches.claims.find(BY_POOL, &pool));
-                let all = has_new_lifecycle(change);
+                let changed = change.sides().next().filter(|_| is_new_spec(change));
+                let claims =
+                    changed.map(|pool| of_pools.caches.claims.find(BY_POOL, &Key::of(&**pool).to_string()));
                 let concerned =
-                    claims.iter().flatten().filter(|claim| all || plan::bound_name(claim).is_empty());
+                    |claim: &&Arc<Claim>| gives_other_lifecycle(change) || plan::bound_name(claim).is_empty();
+                let concerned = claims.iter().flatten().filter(concerned);
                 concerned.for_each(|claim| of_pools.queue.add(Key::of(&**claim)));
             }),
             caches.templates.listen(move |change| {

@@ -38,14 +38,16 @@ pub fn pod_patch(plan: &mut Plan, since: &mut Option<Timestamp>, window: Duratio
 }
 
 /// How long the first status of a Sandbox may wait. Nobody looks at a member of a pool while it starts, so
-/// one status, when it is ready, is enough; trouble is told at once.
+/// one status, when it has an address, is enough; trouble is told at once.
 pub fn first_status(sandbox: &Sandbox, status: &SandboxStatus, now: Timestamp) -> Option<Duration> {
     let told = sandbox.status.as_ref().is_some_and(|status| !status.conditions.is_empty());
     let in_pool =
         controller_of(sandbox).is_some_and(|owner| is_kind(owner, EXTENSIONS_GROUP, "SandboxWarmPool"));
-    let starting = condition::get(&status.conditions, condition::READY)
-        .is_some_and(|ready| ready.reason == condition::reason::DEPENDENCIES_NOT_READY);
-    if told || !in_pool || !starting {
+    let says = |kind| condition::get(&status.conditions, kind);
+    let starting =
+        says(condition::READY).is_some_and(|ready| ready.reason == condition::reason::DEPENDENCIES_NOT_READY);
+    let stuck = says(condition::POD_SCHEDULED).is_some_and(|scheduled| scheduled.status == "False");
+    if told || !in_pool || !starting || stuck || !status.pod_ips.is_empty() {
         return None;
     }
     let born = sandbox.metadata.creation_timestamp.as_ref()?.0;

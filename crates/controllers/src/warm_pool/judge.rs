@@ -10,8 +10,8 @@ use super::blueprint::Blueprint;
 use super::plan::{hash, is_ours, leaving, ready};
 use super::rollout;
 
-/// Numbers of members change with every claim: they are told at most this often.
-const PAUSE: Duration = Duration::from_secs(1);
+/// Numbers of members are told when they have been different for this long.
+const SETTLES: Duration = Duration::from_millis(500);
 
 /// The status that tells what is there.
 pub fn judge(
@@ -48,22 +48,26 @@ pub fn judge(
 
 /// How long a status should wait until it is written; `None` when it says nothing new.
 ///
-/// An answer to a changed spec does not wait.
+/// A member that is taken and replaced meanwhile changes nothing, and many that come and go are told in one write.
+/// An answer to a changed spec does not wait. `unsaid` is since when the numbers are not those of the pool.
 pub fn wait(
     before: Option<&WarmPoolStatus>,
     after: &WarmPoolStatus,
-    told: Option<Timestamp>,
+    unsaid: &mut Option<Timestamp>,
     now: Timestamp,
 ) -> Option<Duration> {
     if before == Some(after) {
+        *unsaid = None;
         return None;
     }
     let answers = before.is_none_or(|before| before.observed_generation != after.observed_generation);
-    let since = told.map(|told| Duration::try_from(now.duration_since(told)).unwrap_or_default());
-    Some(match since {
-        Some(since) if !answers => PAUSE.saturating_sub(since),
-        _ => Duration::ZERO,
-    })
+    let since = *unsaid.get_or_insert(now);
+    let waited = Duration::try_from(now.duration_since(since)).unwrap_or_default();
+    let left = if answers { Duration::ZERO } else { SETTLES.saturating_sub(waited) };
+    if left.is_zero() {
+        *unsaid = None;
+    }
+    Some(left)
 }
 
 #[cfg(test)]
@@ -71,19 +75,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_told_once_a_second_and_answers_at_once() {
+    fn numbers_are_told_when_they_have_settled_and_answers_at_once() {
         let at = |millisecond| Timestamp::from_millisecond(millisecond).unwrap();
         let status = |replicas, generation| WarmPoolStatus {
             replicas,
             observed_generation: Some(generation),
             ..WarmPoolStatus::default()
         };
-        let told = Some(at(1000));
-        let wait = |after, now| super::wait(Some(&status(3, 1)), &after, told, at(now));
-        assert_eq!(wait(status(3, 1), 1200), None, "nothing new");
-        assert_eq!(wait(status(2, 1), 1200), Some(Duration::from_millis(800)));
-        assert_eq!(wait(status(2, 1), 2500), Some(Duration::ZERO));
-        assert_eq!(wait(status(2, 2), 1200), Some(Duration::ZERO), "the spec changed");
-        assert_eq!(super::wait(None, &status(0, 1), None, at(0)), Some(Duration::ZERO));
+        let mut unsaid = None;
+        let mut wait = |after, now| super::wait(Some(&status(3, 1)), &after, &mut unsaid, at(now));
+        assert_eq!(wait(status(2, 1), 0), Some(Duration::from_millis(500)));
+        assert_eq!(wait(status(1, 1), 400), Some(Duration::from_millis(100)), "never put off again");
+        assert_eq!(wait(status(3, 1), 450), None, "replaced meanwhile: nothing to tell");
+        assert_eq!(wait(status(2, 1), 460), Some(Duration::from_millis(500)));
+        assert_eq!(wait(status(2, 2), 470), Some(Duration::ZERO), "the spec changed");
+        assert_eq!(wait(status(2, 1), 1000), Some(Duration::from_millis(500)));
+        assert_eq!(wait(status(2, 1), 1500), Some(Duration::ZERO));
+        assert_eq!(super::wait(None, &status(0, 1), &mut None, at(0)), Some(Duration::ZERO));
     }
 }

@@ -129,12 +129,12 @@ async fn reconcile(world: &World, key: &Key) -> Outcome {
     let (seen, now) = (world.observe(&pool), Timestamp::now());
     let status = judge::judge(&pool, &seen.sandboxes, seen.template.as_deref(), stuck, now);
     let mut later = plan.look_again;
-    match judge::wait(pool.status.as_ref(), &status, memory.told, now) {
+    match judge::wait(pool.status.as_ref(), &status, &mut plan.memory.unsaid, now) {
         None => {}
-        Some(Duration::ZERO) => match apply::write_status(world, &pool, &status).await {
-            Ok(()) => plan.memory.told = Some(now),
-            Err(error) => applied.problems.push(write::message(&error)),
-        },
+        Some(Duration::ZERO) => {
+            let written = apply::write_status(world, &pool, &status).await;
+            applied.problems.extend(written.err().map(|error| write::message(&error)));
+        }
         Some(wait) => later = Some(later.map_or(wait, |later| later.min(wait))),
     }
     world.memories.remember(&*pool, plan.memory);

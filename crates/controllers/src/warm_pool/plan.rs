@@ -49,8 +49,8 @@ pub struct Memory {
     pub pace: Pace,
     /// Whether the pool was last reported as not progressing.
     pub stuck: bool,
-    /// When the status was last written.
-    pub told: Option<Timestamp>,
+    /// Since when the numbers in the status are not those of the pool.
+    pub unsaid: Option<Timestamp>,
 }
 
 /// What to do now and when to look again.

@@ -173,15 +173,13 @@ fn retained_claim_keeps_its_story_and_loses_its_sandbox() {
 }
 
 #[test]
-fn pool_gives_a_lifecycle_to_claims_without_one() {
-    let giving = pool(json!({"claimLifecycle": {
-        "shutdownAfterSeconds": 60, "ttlSecondsAfterFinished": 5, "shutdownPolicy": "Delete"}}));
-    let given = lifecycle(&claim("c", json!({})), Some(&giving)).unwrap();
-    assert_eq!(
-        json!(given),
-        json!({"shutdownTime": at(160).to_string(), "ttlSecondsAfterFinished": 5, "shutdownPolicy": "Delete"})
-    );
-    let own = claim("c", json!({"spec": {"lifecycle": {"shutdownPolicy": "Retain"}}}));
-    assert_eq!(lifecycle(&own, Some(&giving)), own.spec.lifecycle, "its own word counts, as a whole");
-    assert_eq!(lifecycle(&claim("c", json!({})), Some(&pool(json!({})))), None);
+fn pool_gives_a_lifecycle_to_claims_that_have_none() {
+    let giving = pool(json!({"claimLifecycle": {"shutdownAfterSeconds": 60, "shutdownPolicy": "Delete"}}));
+    let silent = claim("c", json!({"metadata": {"creationTimestamp": at(100).to_string()}}));
+    let given = json!(lifecycle(&silent, Some(&giving)));
+    assert_eq!(given, json!({"shutdownTime": at(160).to_string(), "shutdownPolicy": "Delete"}));
+    assert_eq!(lifecycle(&silent, Some(&pool(json!({})))), None);
+
+    let own = claim("c", json!({"spec": {"lifecycle": {"ttlSecondsAfterFinished": 5}}}));
+    assert_eq!(lifecycle(&own, Some(&giving)), own.spec.lifecycle, "its own word counts");
 }

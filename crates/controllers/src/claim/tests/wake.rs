@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::world::*;
 use crate::cache::Change;
-use crate::claim::{has_new_lifecycle, is_new_spec, waits_for_a_member, woken_by};
+use crate::claim::{gives_other_lifecycle, is_new_spec, waits_for_a_member, woken_by};
 
 fn woken(before: Option<Sandbox>, after: Option<Sandbox>) -> Vec<String> {
     let change = Change { before: before.map(Arc::new), after: after.map(Arc::new) };
@@ -62,9 +62,9 @@ fn status_of_a_pool_wakes_nobody() {
     assert!(is_new_spec(&change(Some(generation(1)), None)));
 
     let lives = |seconds| json!({"spec": {"claimLifecycle": {"shutdownAfterSeconds": seconds}}});
-    assert!(has_new_lifecycle(&change(Some(lives(1)), Some(lives(2)))));
-    assert!(!has_new_lifecycle(&change(Some(lives(1)), Some(lives(1)))));
-    assert!(!has_new_lifecycle(&change(None, Some(json!({})))));
+    assert!(gives_other_lifecycle(&change(Some(lives(1)), Some(lives(2)))));
+    assert!(!gives_other_lifecycle(&change(Some(lives(1)), Some(lives(1)))));
+    assert!(!gives_other_lifecycle(&change(None, Some(json!({})))));
 }
 
 #[test]
