@@ -16,6 +16,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("asb-runtime", &["asb-embedded", "asb-supervisor"]),
     ("asb-node", &["asb-runtime"]),
     ("asb-router", &["asb-types"]),
+    ("asb-webhook", &["asb-types"]),
     ("asb", &["asb-apiserver", "asb-controllers", "asb-node", "asb-router", "asb-types"]),
     ("asb-testing", &["asb-apiserver", "asb-controllers", "asb-runtime", "asb-types"]),
     ("asb-bench", &["asb-apiserver", "asb-runtime", "asb-testing", "asb-types"]),
