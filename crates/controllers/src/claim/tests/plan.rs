@@ -106,7 +106,10 @@ fn record_of_another_controller_is_completed() {
     for record in [recorded("m"), json!({"metadata": {"labels": {key::SANDBOX_NAME: "m"}}})] {
         let claim = claim("c", record);
         let member = member("m", 1);
-        assert_eq!(step(&claim, &seen(&claim, &[member.clone()])), Ok(Step::Complete(Arc::new(member))));
+        assert_eq!(
+            step(&claim, &seen(&claim, std::slice::from_ref(&member))),
+            Ok(Step::Complete(Arc::new(member)))
+        );
     }
 }
 
