@@ -92,3 +92,17 @@ async fn apply_creates_merges_and_takes_back() {
         "a manager is needed"
     );
 }
+
+#[tokio::test]
+async fn applying_the_same_port_again_does_not_double_it() {
+    let world = World::new().await;
+    let mut pod = pod("p");
+    pod["apiVersion"] = "v1".into();
+    pod["kind"] = "Pod".into();
+    pod["spec"]["containers"][0]["ports"] = json!([{ "containerPort": 80 }]);
+    world.create(PODS, pod.clone()).await;
+    let applied = world.patch(&format!("{PODS}/p?fieldManager=m"), APPLY, pod).await;
+    assert_eq!(applied.code, 200, "{}", applied.body);
+    let ports = &applied.body["spec"]["containers"][0]["ports"];
+    assert_eq!(*ports, json!([{ "containerPort": 80, "protocol": "TCP" }]));
+}

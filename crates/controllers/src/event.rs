@@ -71,8 +71,9 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder, and the work of writing what it takes.
-    pub fn new(client: Client, reporter: &'static str) -> (Self, impl Future<Output = ()>) {
+    /// A recorder, and the work of writing what it takes, which ends when nobody has the recorder any more.
+    /// Disabled, it drops everything.
+    pub fn new(client: Client, reporter: &'static str, enabled: bool) -> (Self, impl Future<Output = ()>) {
         let (events, mut queue) = mpsc::channel(BACKLOG);
         let work = async move {
             while let Some(event) = queue.recv().await {
@@ -81,12 +82,7 @@ impl Recorder {
                 }
             }
         };
-        (Self { reporter, events: Some(events) }, work)
-    }
-
-    /// A recorder that drops everything.
-    pub fn off(reporter: &'static str) -> Self {
-        Self { reporter, events: None }
+        (Self { reporter, events: enabled.then_some(events) }, work)
     }
 
     pub fn record<K: Resource<DynamicType = ()>>(&self, regarding: &K, event: &Event) {

@@ -14,18 +14,22 @@ pub mod caches;
 pub mod claim;
 mod event;
 mod memory;
+pub mod metrics;
 pub mod object;
 pub mod queue;
 mod run;
 pub mod sandbox;
 pub mod template;
+pub mod trace;
 pub mod warm_pool;
 mod write;
 
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
 pub use caches::{Caches, Scope};
 pub use run::all as run_all;
-
-use std::sync::Arc;
 
 /// What all controllers are started with.
 #[derive(Debug, Clone)]
@@ -34,6 +38,8 @@ pub struct Config {
     pub cluster_domain: String,
     /// Sandboxes worked on at the same time.
     pub sandbox_workers: usize,
+    /// Tell users of Sandboxes through events.
+    pub sandbox_events: bool,
     /// How long a change of a running Pod's labels and annotations may wait for more; at most a second.
     pub write_behind: std::time::Duration,
     /// Templates worked on at the same time.
@@ -46,6 +52,12 @@ pub struct Config {
     pub claims: claim::Settings,
     /// How long claims take; the process registers them where it serves metrics.
     pub claim_metrics: Arc<claim::metrics::ClaimMetrics>,
+    /// Where the rest is counted.
+    pub metrics: metrics::Metrics,
+    /// Whoever exports spans.
+    pub traces: Option<Arc<dyn trace::Traces>>,
+    /// Asks all controllers to finish what they have begun, begin nothing more, and return.
+    pub stop: CancellationToken,
 }
 
 impl Default for Config {
@@ -53,12 +65,16 @@ impl Default for Config {
         Self {
             cluster_domain: "cluster.local".to_owned(),
             sandbox_workers: 32,
+            sandbox_events: true,
             write_behind: std::time::Duration::ZERO,
             template_workers: 1,
             router_namespace: "agent-sandbox-system".to_owned(),
             warm_pools: warm_pool::Settings::default(),
             claims: claim::Settings::default(),
             claim_metrics: Arc::default(),
+            metrics: metrics::Metrics::default(),
+            traces: None,
+            stop: CancellationToken::new(),
         }
     }
 }

@@ -8,6 +8,7 @@ use futures::{FutureExt, StreamExt};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
+use tokio::task::JoinSet;
 
 use crate::cache::Cache;
 use crate::caches::Caches;
@@ -15,7 +16,8 @@ use crate::object::Key;
 use crate::queue::{Outcome, Queue};
 use crate::{Config, claim, sandbox, template, warm_pool};
 
-/// Runs all controllers until the future is dropped, on caches that somebody else feeds.
+/// Runs all controllers until they are asked to stop, or the future is dropped, on caches that somebody
+/// else feeds.
 pub async fn all(client: Client, caches: Arc<Caches>, config: Config) {
     tokio::join!(
         sandbox::run(client.clone(), caches.clone(), config.clone()),
@@ -43,15 +45,23 @@ where
     }
 }
 
-/// Works off a queue, for ever.
+/// Works off a queue, until the controllers are asked to stop.
 pub async fn work<W>(queue: &Queue<Key>, reconcile: impl Fn(Key) -> W)
 where
     W: Future<Output = Outcome>,
 {
-    loop {
-        let key = queue.next().await;
+    while let Some(key) = queue.next().await {
         // A panic is a bug, but one object must not stop the others.
         let outcome = AssertUnwindSafe(reconcile(key.clone())).catch_unwind().await;
         queue.finish(key, outcome.unwrap_or(Outcome::Failed));
+    }
+}
+
+/// Waits until all workers of a controller have ended, which they do when asked to.
+pub async fn join(mut workers: JoinSet<()>) {
+    while let Some(ended) = workers.join_next().await {
+        if let Err(error) = ended {
+            tracing::error!(%error, "a worker ended early");
+        }
     }
 }

@@ -122,6 +122,15 @@ impl World {
         self.start_claims(Default::default());
     }
 
+    /// Stops all controllers, for a test that brings its own; the kubelet goes on.
+    pub async fn without_controllers(mut self) -> Self {
+        self.warm_pools = None;
+        self.claims.clear();
+        self.tasks.shutdown().await;
+        self.tasks.spawn(kubelet::run(self.client.clone(), self.namespace.clone()));
+        self
+    }
+
     /// Starts a Sandbox controller for this namespace. A second one may run beside the first.
     pub fn start_controller(&mut self) {
         let (caches, config) = (self.caches(), asb_controllers::Config::default());

@@ -62,10 +62,12 @@ impl Api {
             }
             // Only a generated name may need another attempt.
             let mut complete = if generated { object.clone() } else { object.take() };
-            let warnings = admit::admit(target, &mut complete, None, Part::Main, options)?;
-            if target.version().status || !resource.custom {
-                rules::initial_status(resource, &mut complete);
+            if resource.custom && target.version().status {
+                // Before it is checked: nobody's word about a new object counts but the controllers'.
+                complete.as_object_mut().map(|object| object.remove("status"));
             }
+            let warnings = admit::admit(target, &mut complete, None, Part::Main, options)?;
+            rules::initial_status(resource, &mut complete);
             let complete = target.to_stored(complete)?;
             let name = complete["metadata"]["name"].as_str().unwrap_or_default().to_owned();
             let key = key(target, namespace, &name);

@@ -17,6 +17,7 @@ pub(super) fn merge(object: &mut Value, config: &Value, manager: &str, target: &
         }
     }
     let schema = Some(&target.version().compiled().schema);
+    complete_keys(&mut config, schema);
     let fields = fields_of(&config, schema, true);
     let mut managers = object["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
     let mine = |entry: &Value| entry["manager"] == manager && entry["operation"] == "Apply";
@@ -32,6 +33,30 @@ pub(super) fn merge(object: &mut Value, config: &Value, manager: &str, target: &
     }));
     if let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         meta.insert("managedFields".into(), managers.into());
+    }
+}
+
+/// Sets the keys of list items that are left out and have a default: a port without a protocol is the TCP one.
+fn complete_keys(config: &mut Value, schema: Option<&Schema>) {
+    match config {
+        Value::Object(map) => {
+            map.iter_mut().for_each(|(name, value)| complete_keys(value, child_schema(schema, name)));
+        }
+        Value::Array(items) => {
+            let of_items = schema.and_then(Schema::items);
+            let keys = list_keys(schema, items).unwrap_or_default();
+            for item in items {
+                complete_keys(item, of_items);
+                let Some(item) = item.as_object_mut() else { continue };
+                for key in &keys {
+                    let default = child_schema(of_items, key).and_then(Schema::default_value);
+                    if let Some(default) = default.filter(|_| !item.contains_key(key)) {
+                        item.insert(key.clone(), default.clone());
+                    }
+                }
+            }
+        }
+        _ => {}
     }
 }
 

@@ -55,12 +55,9 @@ fn default_policy(policy: &mut Value) {
     }
 }
 
-/// The status of a new object: nobody's word counts but the controllers'.
+/// The status that a new object of a built-in kind starts with.
 pub(crate) fn initial_status(resource: &Resource, object: &mut Value) {
     if resource.custom {
-        if let Some(map) = object.as_object_mut() {
-            map.remove("status");
-        }
         return;
     }
     match &*resource.plural {

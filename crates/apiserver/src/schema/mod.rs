@@ -149,6 +149,10 @@ impl Schema {
         self.items.as_deref()
     }
 
+    pub fn default_value(&self) -> Option<&Value> {
+        self.default.as_ref()
+    }
+
     pub fn list(&self) -> &List {
         &self.list
     }

@@ -45,7 +45,7 @@ use crate::event::Recorder;
 use crate::object::{Key, controller_of, is_kind};
 use crate::queue::{Outcome, Queue};
 use crate::write::Identity;
-use crate::{Config, run, write};
+use crate::{Config, run, trace, write};
 use apply::{REPORTER, Resolved};
 use candidates::Candidates;
 use observed::Observed;
@@ -93,19 +93,11 @@ pub(crate) struct World {
     events: Recorder,
 }
 
-/// Runs the controller until the future is dropped.
+/// Runs the controller until it is asked to stop, or the future is dropped.
 pub async fn run(client: Client, caches: Arc<Caches>, config: Config) {
     caches.synced().await;
-    // Dropped with this future, and with it every task.
-    let mut tasks = JoinSet::new();
-    let events = if config.claims.events {
-        let (recorder, work) = Recorder::new(client.clone(), REPORTER);
-        tasks.spawn(work);
-        recorder
-    } else {
-        Recorder::off(REPORTER)
-    };
-    let queue = Arc::new(Queue::default());
+    let (events, telling) = Recorder::new(client.clone(), REPORTER, config.claims.events);
+    let queue = Arc::new(Queue::new("sandboxclaim", &config));
     let candidates = Candidates::new(queue.clone());
     let world = Arc::new(World {
         client,
@@ -116,13 +108,17 @@ pub async fn run(client: Client, caches: Arc<Caches>, config: Config) {
         observed: Arc::default(),
         events,
     });
-    let _listening = world.listen(&caches);
+    let listening = world.listen(&caches);
+    // Dropped with this future, and with it every worker.
+    let mut workers = JoinSet::new();
     for _ in 0..world.config.claims.workers {
-        tasks.spawn(world.clone().work());
+        workers.spawn(world.clone().work());
     }
-    while let Some(ended) = tasks.join_next().await {
-        tracing::error!(?ended, "a task of the claim controller ended");
-    }
+    let working = async {
+        run::join(workers).await;
+        drop((listening, world)); // and with them the recorder
+    };
+    tokio::join!(working, telling);
 }
 
 async fn reconcile(world: &World, key: &Key) -> Outcome {
@@ -359,7 +355,12 @@ impl World {
 
     async fn work(self: Arc<Self>) {
         let reconcile = async |key: Key| {
-            let span = tracing::info_span!("claim", claim = %key);
+            let span = tracing::info_span!(
+                "ReconcileSandboxClaim",
+                sandboxclaim.name = key.name,
+                sandboxclaim.namespace = key.namespace,
+            );
+            trace::join(self.config.traces.as_deref(), &span, self.caches.claims.get(&key).as_deref());
             reconcile(&self, &key).instrument(span).await
         };
         run::work(&self.queue, reconcile).await;

@@ -13,6 +13,7 @@ mod apply;
 mod child;
 mod defer;
 pub mod judge;
+mod milestone;
 pub mod plan;
 pub(crate) mod pod;
 mod retry;
@@ -23,19 +24,21 @@ mod volume;
 
 use std::sync::Arc;
 
-use asb_types::{GROUP, Sandbox, key};
+use asb_types::{GROUP, Sandbox, SandboxStatus, key};
 use jiff::Timestamp;
 use kube::{Client, Resource};
 use tokio::task::JoinSet;
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 
 use crate::Config;
-use crate::cache::Change;
 use crate::caches::{BY_OWNER, Caches};
+use crate::event::Recorder;
 use crate::memory::Memories;
 use crate::object::{Key, controller_of, is_kind};
 use crate::queue::{Outcome, Queue};
-use crate::run;
+use crate::{cache, run, trace};
+use apply::MANAGER;
+use milestone::Change;
 use plan::{ProblemKind, Seen};
 use retry::Failures;
 
@@ -46,32 +49,39 @@ pub(crate) struct World {
     config: Config,
     memories: Memories<Memory>,
     queue: Arc<Queue<Key>>,
+    events: Recorder,
 }
 
-/// Runs the controller until the future is dropped.
+/// Runs the controller until it is asked to stop, or the future is dropped.
 pub async fn run(client: Client, caches: Arc<Caches>, config: Config) {
     caches.synced().await;
-    let queue = Arc::new(Queue::default());
+    let queue = Arc::new(Queue::new("sandbox", &config));
     let _listening = (
         caches.sandboxes.listen(waker(&queue, |sandbox| Some(Key::of(sandbox)))),
         caches.pods.listen(waker(&queue, sandbox_of)),
         caches.services.listen(waker(&queue, sandbox_of)),
         caches.volume_claims.listen(waker(&queue, sandbox_of)),
     );
-    let world =
-        Arc::new(World { client, caches: caches.clone(), config, memories: Memories::default(), queue });
-    // Dropped with this future, and with it every task.
-    let mut tasks = JoinSet::new();
+    let (events, telling) = Recorder::new(client.clone(), MANAGER, config.sandbox_events);
+    let memories = Memories::default();
+    let world = Arc::new(World { client, caches: caches.clone(), config, memories, queue, events });
+    // Dropped with this future, and with it every worker.
+    let mut workers = JoinSet::new();
     for _ in 0..world.config.sandbox_workers {
-        tasks.spawn(world.clone().work());
+        workers.spawn(world.clone().work());
     }
-    while let Some(ended) = tasks.join_next().await {
-        tracing::error!(?ended, "a task of the sandbox controller ended");
-    }
+    let working = async {
+        run::join(workers).await;
+        drop(world); // and with it the recorder
+    };
+    tokio::join!(working, telling);
 }
 
 /// A listener that wakes the Sandboxes which a changed object concerned before and concerns now.
-fn waker<K>(queue: &Arc<Queue<Key>>, sandbox_of: fn(&K) -> Option<Key>) -> impl Fn(&Change<K>) + use<K> {
+fn waker<K>(
+    queue: &Arc<Queue<Key>>,
+    sandbox_of: fn(&K) -> Option<Key>,
+) -> impl Fn(&cache::Change<K>) + use<K> {
     let queue = queue.clone();
     move |change| change.sides().filter_map(|object| sandbox_of(object)).for_each(|key| queue.add(key))
 }
@@ -95,6 +105,8 @@ struct Memory {
     failures: Failures,
     /// Since when its Pod's metadata should be different.
     drift: Option<Timestamp>,
+    /// The change of mode that is underway.
+    change: Option<Change>,
 }
 
 async fn reconcile(world: &World, key: &Key) -> Outcome {
@@ -105,9 +117,17 @@ async fn reconcile(world: &World, key: &Key) -> Outcome {
     };
     let now = Timestamp::now();
     let mut memory = world.memories.recall(&*sandbox).unwrap_or_default();
-    let mut plan = plan::plan(&sandbox, &world.observe(&sandbox, &mut memory, now), now);
+    let seen = world.observe(&sandbox, &mut memory, now);
+    if let Ok(Some(pod)) = plan::tracked_pod(&seen) {
+        let (name, phase) = (&pod.metadata.name, &pod.status.phase);
+        tracing::debug!(pod.Name = name, pod.Phase = phase, "ExistingPodStatusObserved");
+    }
+    let mut plan = plan::plan(&sandbox, &seen, now);
     defer::pod_patch(&mut plan, &mut memory.drift, world.config.write_behind, now);
     let mut problems = std::mem::take(&mut plan.problems);
+    if let Some(context) = trace::context(world.config.traces.as_deref(), &Span::current(), &*sandbox) {
+        problems.extend(apply::write_trace(world, key, &context).await.err());
+    }
     problems.extend(apply::apply(world, &key.namespace, std::mem::take(&mut plan.actions)).await);
 
     let seen = world.observe(&sandbox, &mut memory, now);
@@ -115,7 +135,10 @@ async fn reconcile(world: &World, key: &Key) -> Outcome {
     if judge::worth_writing(sandbox.status.as_ref(), &status) {
         match defer::first_status(&sandbox, &status, now) {
             Some(left) => plan.look_again_after(left),
-            None => problems.extend(apply::write_status(world, &sandbox, &status).await.err()),
+            None => match apply::write_status(world, &sandbox, &status).await {
+                Ok(()) => world.tell(&sandbox, &status, &mut memory, now),
+                Err(problem) => problems.push(problem),
+            },
         }
     }
     match memory == Memory::default() {
@@ -136,10 +159,38 @@ async fn reconcile(world: &World, key: &Key) -> Outcome {
 impl World {
     async fn work(self: Arc<Self>) {
         let reconcile = async |key: Key| {
-            let span = tracing::info_span!("sandbox", sandbox = %key);
+            let span = self.span(&key);
             reconcile(&self, &key).instrument(span).await
         };
         run::work(&self.queue, reconcile).await;
+    }
+
+    /// The span of one pass, which belongs to the trace of whoever asked for the Sandbox.
+    fn span(&self, key: &Key) -> Span {
+        let span = tracing::info_span!(
+            "ReconcileSandbox",
+            sandbox.name = key.name,
+            sandbox.namespace = key.namespace,
+            "agents.x-k8s.io/created-by" = tracing::field::Empty,
+        );
+        let sandbox = self.caches.sandboxes.get(key);
+        let labels = sandbox.as_ref().and_then(|sandbox| sandbox.metadata.labels.as_ref());
+        if let Some(creator) = labels.and_then(|labels| labels.get(key::CREATED_BY)) {
+            span.record(key::CREATED_BY, key::normalized_creator(creator));
+        }
+        trace::join(self.config.traces.as_deref(), &span, sandbox.as_deref());
+        span
+    }
+
+    /// Counts what a status that was written means, and tells users what they should know of.
+    fn tell(&self, sandbox: &Sandbox, status: &SandboxStatus, memory: &mut Memory, now: Timestamp) {
+        if let Some(event) = milestone::event(sandbox.status.as_ref(), status) {
+            self.events.record(sandbox, &event);
+        }
+        let namespace = sandbox.metadata.namespace.as_deref().unwrap_or_default();
+        for milestone in milestone::judge(sandbox, status, &mut memory.change, now) {
+            self.config.metrics.happened(namespace, milestone);
+        }
     }
 
     fn observe(&self, sandbox: &Sandbox, memory: &mut Memory, now: Timestamp) -> Seen {

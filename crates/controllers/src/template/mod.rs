@@ -27,7 +27,7 @@ use crate::Config;
 use crate::caches::Caches;
 use crate::object::{Key, NetworkPolicy, controller_of, is_kind};
 use crate::queue::{Outcome, Queue};
-use crate::run;
+use crate::{run, trace};
 
 /// What the controller knows and where it writes.
 pub(crate) struct World {
@@ -37,10 +37,10 @@ pub(crate) struct World {
     queue: Arc<Queue<Key>>,
 }
 
-/// Runs the controller until the future is dropped.
+/// Runs the controller until it is asked to stop, or the future is dropped.
 pub async fn run(client: Client, caches: Arc<Caches>, config: Config) {
     caches.synced().await;
-    let queue = Arc::new(Queue::default());
+    let queue = Arc::new(Queue::new("sandboxtemplate", &config));
     let (of_templates, of_policies) = (queue.clone(), queue.clone());
     let _listening = (
         caches.templates.listen(move |change| {
@@ -51,14 +51,12 @@ pub async fn run(client: Client, caches: Arc<Caches>, config: Config) {
         }),
     );
     let world = Arc::new(World { client, caches: caches.clone(), config, queue });
-    // Dropped with this future, and with it every task.
-    let mut tasks = JoinSet::new();
+    // Dropped with this future, and with it every worker.
+    let mut workers = JoinSet::new();
     for _ in 0..world.config.template_workers {
-        tasks.spawn(world.clone().work());
+        workers.spawn(world.clone().work());
     }
-    while let Some(ended) = tasks.join_next().await {
-        tracing::error!(?ended, "a task of the template controller ended");
-    }
+    run::join(workers).await;
 }
 
 /// The template that a policy concerns: its controller, else the one that reserves its name.
@@ -88,7 +86,13 @@ async fn reconcile(world: &World, key: &Key) -> Outcome {
 impl World {
     async fn work(self: Arc<Self>) {
         let reconcile = async |key: Key| {
-            let span = tracing::info_span!("template", template = %key);
+            let span = tracing::info_span!(
+                "ReconcileSandboxTemplate",
+                sandboxtemplate.name = key.name,
+                sandboxtemplate.namespace = key.namespace,
+            );
+            let template = self.caches.templates.get(&key);
+            trace::join(self.config.traces.as_deref(), &span, template.as_deref());
             reconcile(&self, &key).instrument(span).await
         };
         run::work(&self.queue, reconcile).await;

@@ -80,10 +80,10 @@ pub(crate) struct World {
     queue: Arc<Queue<Key>>,
 }
 
-/// Runs the controller until the future is dropped.
+/// Runs the controller until it is asked to stop, or the future is dropped.
 pub async fn run(client: Client, caches: Arc<Caches>, config: Config) {
     caches.synced().await;
-    let queue = Arc::new(Queue::default());
+    let queue = Arc::new(Queue::new("sandboxwarmpool", &config));
     let (of_pools, of_sandboxes, of_templates) = (queue.clone(), queue.clone(), queue.clone());
     let pools = caches.clone();
     let _listening = (
@@ -99,14 +99,12 @@ pub async fn run(client: Client, caches: Arc<Caches>, config: Config) {
     );
     let world =
         Arc::new(World { client, caches: caches.clone(), config, memories: Memories::default(), queue });
-    // Dropped with this future, and with it every task.
-    let mut tasks = JoinSet::new();
+    // Dropped with this future, and with it every worker.
+    let mut workers = JoinSet::new();
     for _ in 0..world.config.warm_pools.workers {
-        tasks.spawn(world.clone().work());
+        workers.spawn(world.clone().work());
     }
-    while let Some(ended) = tasks.join_next().await {
-        tracing::error!(?ended, "a task of the warm pool controller ended");
-    }
+    run::join(workers).await;
 }
 
 async fn reconcile(world: &World, key: &Key) -> Outcome {

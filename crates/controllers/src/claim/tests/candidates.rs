@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::world::*;
+use crate::Config;
 use crate::claim::candidates::{Candidates, Choice, Reservation};
 use crate::object::Key;
 use crate::queue::Queue;
@@ -20,7 +21,7 @@ struct Pool {
 
 impl Pool {
     fn of(members: Vec<Sandbox>) -> Self {
-        let queue = Arc::new(Queue::default());
+        let queue = Arc::new(Queue::new("test", &Config::default()));
         let pool = Self { candidates: Candidates::new(queue.clone()), queue };
         members.into_iter().for_each(|member| pool.see(member));
         pool
@@ -49,7 +50,7 @@ impl Pool {
     /// The claims that were put to work since the last look.
     fn woken(&self) -> Vec<String> {
         let mut woken = Vec::new();
-        while let Some(key) = self.queue.next().now_or_never() {
+        while let Some(Some(key)) = self.queue.next().now_or_never() {
             self.queue.finish(key.clone(), crate::queue::Outcome::Done);
             woken.push(key.name);
         }

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::world::*;
+use crate::Config;
 use crate::claim::candidates::{Candidates, Choice, is_adoptable};
 use crate::claim::judge::{judge, patch as status_patch};
 use crate::claim::plan::{Step, bound_name, create, is_acceptable, plan, surplus};
@@ -94,7 +95,7 @@ impl Controller {
         let seen = seen(&claim, &sandboxes);
         let step = match plan(&claim, &seen, &domains()).expect("nobody made a mistake") {
             Step::Adopt => {
-                let candidates = Candidates::new(Arc::new(Queue::default()));
+                let candidates = Candidates::new(Arc::new(Queue::new("test", &Config::default())));
                 sandboxes.iter().for_each(|it| candidates.observe(None, Some(&Arc::new(it.clone()))));
                 match candidates.reserve(&claim, false, is_acceptable(&seen)) {
                     Choice::Reserved(held) => Step::Complete(held.sandbox.clone()),
