@@ -48,6 +48,8 @@ pub enum Command {
     Kubeconfig(Kubeconfig),
     /// Run the controllers against a Kubernetes cluster
     Controller(Controller),
+    /// Move the objects of a cluster from v1alpha1 to v1beta1
+    Migrate(Migrate),
 }
 
 #[derive(Debug, clap::Args)]
@@ -192,6 +194,32 @@ pub struct Controller {
     /// Watch only this namespace [default: all]
     #[arg(long)]
     pub namespace: Option<String>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Before the upgrade:\n  asb migrate --phase bootstrap\nAfter it:\n  asb migrate --phase migrate"
+)]
+pub struct Migrate {
+    #[arg(long, value_enum)]
+    pub phase: Phase,
+    /// Only show what would be written
+    #[arg(long, env = "MIGRATE_DRY_RUN")]
+    pub dry_run: bool,
+    /// Only the objects of this namespace [default: all]
+    #[arg(long)]
+    pub namespace: Option<String>,
+    /// The cluster [default: the cluster this runs in, else the usual kubeconfig]
+    #[arg(long, env = "KUBECONFIG")]
+    pub kubeconfig: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Phase {
+    /// Make the pools that claims without one will belong to
+    Bootstrap,
+    /// Write every object once, so that it is stored at v1beta1
+    Migrate,
 }
 
 /// Logs go to stderr. Only long-running commands log by default; the others speak through their output.

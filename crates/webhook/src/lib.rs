@@ -110,8 +110,7 @@ pub enum Error {
     Conflict { namespace: String },
     #[error(
         "objects of {definition} may still be stored at {versions}, which nothing converts any more; install the CRDs \
-         with both versions, rewrite all objects (`kubectl get {definition} -A -o json | kubectl replace -f -`), and \
-         then remove {versions} from status.storedVersions of {definition}"
+         with both versions, run `asb migrate --phase migrate`, and then remove {versions} from status.storedVersions of {definition}"
     )]
     LeftBehind { definition: String, versions: String },
 }
