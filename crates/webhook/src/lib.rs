@@ -12,7 +12,8 @@
 //! - No conversion fails because a certificate is renewed: API servers trust the next one before it is served, and the
 //!   old one for as long as it lives.
 //! - Any number of replicas may run; the Secret decides which certificate is the one.
-//! - The webhook reads and writes one Secret and the `conversion` stanza of our CRDs, nothing else.
+//! - The webhook reads and writes one Secret and the `conversion` stanza of our CRDs, nothing else. With managed
+//!   certificates it needs `get`, `create`, `update` on that Secret and `get`, `patch` on the four CRDs; with files, nothing.
 
 pub mod certificate;
 mod definitions;
