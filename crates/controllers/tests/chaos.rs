@@ -331,7 +331,7 @@ impl Leaders {
     /// Kills processes in the middle of whatever they do, and starts others: before the death, or after it.
     async fn die_and_rise<T>(&mut self) -> T {
         loop {
-            tokio::time::sleep(Duration::from_millis(self.dice.random_range(200..1500))).await;
+            tokio::time::sleep(Duration::from_millis(self.dice.random_range(1000..4000))).await;
             let overlap = self.dice.random_range(0..3) == 0;
             if overlap {
                 self.start();

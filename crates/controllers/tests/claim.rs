@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use asb_controllers::claim::Settings;
-use asb_testing::{World, both_servers, kubelet};
+use asb_testing::{Kind, World, both_servers, kubelet};
 use asb_types::{Claim, Sandbox, Template, WarmPool, condition, key};
 use futures::StreamExt;
 use futures::future::join_all;
@@ -14,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Event, Pod};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::ResourceExt;
-use kube::api::{DeleteParams, ListParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::{Value, json};
 
@@ -44,6 +44,12 @@ both_servers! {
     old_network_policy_of_a_claim_goes,
     settled_claim_is_not_written_again,
     events_tell_the_story,
+    member_that_changes_meanwhile_is_taken_all_the_same,
+    member_that_is_lost_is_replaced_by_the_next,
+    status_that_is_overtaken_is_written_again_and_counted_once,
+    sandbox_that_is_there_already_is_found,
+    annotations_are_written_if_asked_for,
+    pool_decides_how_long_its_claims_live,
 }
 
 fn template(spec: Value) -> Value {
@@ -178,7 +184,7 @@ async fn claim_is_served_from_its_pool(world: World) {
     let pod = world.eventually::<Pod>(&bound.name, |pod| pod.labels().contains_key(key::CLAIM_UID)).await;
     assert!(!pod.labels().contains_key(key::WARM_POOL_SANDBOX));
     assert!(!pod.annotations().contains_key(key::SAFE_TO_EVICT));
-    world.eventually("pool", full(1)).await;
+    refilled(&world, 1).await;
 }
 
 /// CL-001, CL-012, CL-085
@@ -218,6 +224,17 @@ async fn two_controllers_never_give_one_member_twice(mut world: World) {
     // A claim for which both took one gives the second back.
     settled(&world, 50).await;
     each_has_one(&world, &names).await;
+}
+
+/// Waits until that many members of the pool are Ready. (Its status tells the number a moment later.)
+async fn refilled(world: &World, count: usize) {
+    let mut changes = watcher(world.api::<Sandbox>(), watcher::Config::default()).default_backoff().boxed();
+    let wait = async {
+        while members(world).await.iter().filter(|member| member.is_ready()).count() != count {
+            changes.next().await.unwrap().ok();
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), wait).await.expect("the pool is filled again");
 }
 
 /// Waits until claims control exactly that many Sandboxes that are not on their way out.
@@ -324,7 +341,7 @@ async fn member_that_gets_ready_in_time_is_adopted(world: World) {
     world.eventually::<Claim>("c", is_ready).await;
 }
 
-/// CL-083, CL-091: the reference wrote the annotation (or the label) and died before the transfer
+/// CL-083: the reference wrote the annotation (or the label) and died before the transfer
 async fn record_of_the_reference_is_completed(mut world: World) {
     world.stop_claims().await;
     filled(&world, 4, json!({})).await;
@@ -589,7 +606,7 @@ async fn settled_claim_is_not_written_again(mut world: World) {
     world.create::<Claim>(claim("c", json!({}))).await;
     let bound = sandbox_of(&world.eventually::<Claim>("c", is_ready).await);
     world.eventually::<Pod>(&bound, |pod| pod.labels().contains_key(key::CLAIM_UID)).await;
-    world.eventually("pool", full(1)).await;
+    refilled(&world, 1).await;
     world.stop_claims().await;
     world.writes.take();
     world.start_claims(Settings::default());
@@ -643,6 +660,127 @@ async fn events_tell_the_story(world: World) {
     assert!(came.is_ok(), "{found:#?}");
 }
 
+/// Has somebody note something on an object just before the next write of that kind reaches it.
+fn meddle<K: Kind>(world: &World, write: &str) {
+    let api = world.api::<K>();
+    world.writes.before(write, |name| async move {
+        let note = json!({"metadata": {"annotations": {"meddled": "with"}}});
+        api.patch(&name, &PatchParams::default(), &Patch::Merge(note)).await.unwrap();
+    });
+}
+
+/// CL-075, CL-105
+async fn member_that_changes_meanwhile_is_taken_all_the_same(world: World) {
+    filled(&world, 2, json!({})).await;
+    let before = members(&world).await;
+    world.writes.take();
+    meddle::<Sandbox>(&world, "PATCH sandboxes");
+    world.create::<Claim>(claim("c", json!({}))).await;
+    let bound = sandbox_of(&world.eventually::<Claim>("c", is_ready).await);
+    assert_eq!(world.writes.take()["PATCH sandboxes"], 2, "one refused, one accepted");
+    let taken: Sandbox = world.get(&bound).await.unwrap();
+    assert_eq!(taken.annotations()["meddled"], "with", "the same member");
+    let spare = before.iter().find(|member| member.name_any() != bound).unwrap();
+    let now: Sandbox = world.get(&spare.name_any()).await.unwrap();
+    assert_eq!(now.resource_version(), spare.resource_version(), "the other is untouched");
+}
+
+/// CL-106: nobody waits for another pass
+async fn member_that_is_lost_is_replaced_by_the_next(world: World) {
+    filled(&world, 2, json!({})).await;
+    let warm: BTreeSet<_> = members(&world).await.iter().map(ResourceExt::name_any).collect();
+    let api = world.api::<Sandbox>();
+    world.writes.before("PATCH sandboxes", |name| async move {
+        api.delete(&name, &DeleteParams::default()).await.unwrap();
+    });
+    world.create::<Claim>(claim("c", json!({}))).await;
+    let bound = sandbox_of(&world.eventually::<Claim>("c", is_ready).await);
+    assert!(warm.contains(&bound), "the other member, not a Sandbox of its own");
+    each_has_one(&world, &["c".to_owned()]).await;
+}
+
+/// CL-101, CL-102, MG-33
+async fn status_that_is_overtaken_is_written_again_and_counted_once(world: World) {
+    filled(&world, 1, json!({})).await;
+    world.writes.take();
+    meddle::<Claim>(&world, "PATCH sandboxclaims/status");
+    world.create::<Claim>(claim("c", json!({}))).await;
+    let served = world.eventually::<Claim>("c", is_ready).await;
+    assert_eq!(served.annotations()["meddled"], "with");
+    assert!(world.writes.take()["PATCH sandboxclaims/status"] >= 2, "the first was refused");
+    // Not Ready and Ready again is no second start.
+    let bound = sandbox_of(&served);
+    let mode = |mode: &str| json!({"spec": {"operatingMode": mode}});
+    world.merge::<Sandbox>(&bound, mode("Suspended")).await;
+    world.eventually::<Claim>("c", because("SandboxSuspended")).await;
+    world.merge::<Sandbox>(&bound, mode("Running")).await;
+    world.eventually::<Claim>("c", is_ready).await;
+    let line = "agent_sandbox_claim_controller_startup_latency_ms_count{launch_type=\"warm\",sandbox_template=\"web\"}";
+    assert_eq!(measured(&world, line), Some("1".to_owned()));
+    let line = format!(
+        "agent_sandbox_claim_creation_total{{namespace=\"{}\",sandbox_template=\"web\",launch_type=\"warm\",\
+         warmpool_name=\"pool\",pod_condition=\"ready\",created_by=\"unknown\"}}",
+        world.namespace
+    );
+    assert_eq!(measured(&world, &line), Some("1".to_owned()));
+}
+
+/// The value of a metric of the claim controllers.
+fn measured(world: &World, line: &str) -> Option<String> {
+    let mut registry = prometheus_client::registry::Registry::default();
+    world.claim_metrics.register(&mut registry);
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    text.lines().find_map(|found| found.strip_prefix(line)).map(|value| value.trim().to_owned())
+}
+
+/// CL-110: a create that has happened already, as of a controller whose answer was lost
+async fn sandbox_that_is_there_already_is_found(world: World) {
+    filled(&world, 0, json!({})).await;
+    let (sandboxes, claims) = (world.api::<Sandbox>(), world.api::<Claim>());
+    world.writes.before("POST sandboxes", |_| async move {
+        let owner = claims.get("c").await.unwrap();
+        let sandbox: Sandbox = serde_json::from_value(json!({
+            "metadata": {"name": "c", "ownerReferences": [{"apiVersion": "extensions.agents.x-k8s.io/v1beta1",
+                "kind": "SandboxClaim", "name": "c", "uid": owner.uid(), "controller": true}]},
+            "spec": {"podTemplate": {"spec": {"containers": [{"name": "main", "image": "v1"}]}}},
+        }))
+        .unwrap();
+        sandboxes.create(&PostParams::default(), &sandbox).await.unwrap();
+    });
+    world.create::<Claim>(claim("c", json!({}))).await;
+    world.eventually::<Claim>("c", is_ready).await;
+    each_has_one(&world, &["c".to_owned()]).await;
+}
+
+/// CL-143
+async fn annotations_are_written_if_asked_for(mut world: World) {
+    world.stop_claims().await;
+    world.start_claims(Settings { observability_annotations: true, ..Settings::default() });
+    filled(&world, 1, json!({})).await;
+    world.create::<Claim>(claim("c", json!({}))).await;
+    let noted = world
+        .eventually::<Claim>("c", |claim| claim.annotations().contains_key(key::CLAIM_FIRST_READY_AT))
+        .await;
+    assert!(is_ready(&noted), "it was Ready before anything was noted");
+    let time = |key: &str| -> Timestamp { noted.annotations()[key].parse().unwrap() };
+    let (seen, ready) = (time(key::CONTROLLER_FIRST_OBSERVED_AT), time(key::CLAIM_FIRST_READY_AT));
+    assert!(seen < ready);
+    assert_ne!(ready.subsec_nanosecond(), 0, "more exact than a second");
+}
+
+async fn pool_decides_how_long_its_claims_live(world: World) {
+    filled(&world, 1, json!({})).await;
+    let made: Claim = world.create(claim("short", json!({}))).await;
+    world.create::<Claim>(claim("long", json!({"lifecycle": {"shutdownPolicy": "Retain"}}))).await;
+    world.eventually::<Claim>("short", is_ready).await;
+    world.eventually::<Claim>("long", is_ready).await;
+    let given = json!({"shutdownAfterSeconds": 0, "shutdownPolicy": "Delete"});
+    world.merge::<WarmPool>("pool", json!({"spec": {"claimLifecycle": given}})).await;
+    world.gone(&made).await;
+    assert!(world.get::<Claim>("long").await.is_some(), "its own word counts");
+}
+
 /// What one warm claim costs, refill included, on a real API server: everything that the controllers write.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn warm_claim_costs_at_most_six_writes() {
@@ -659,9 +797,7 @@ async fn warm_claim_costs_at_most_six_writes() {
         assert!(before.contains(&sandbox), "all are served warm");
         world.eventually::<Pod>(&sandbox, |pod| pod.labels().contains_key(key::CLAIM_UID)).await;
     }
-    for member in members(&world).await {
-        world.eventually::<Sandbox>(&member.name_any(), Sandbox::is_ready).await;
-    }
+    refilled(&world, CLAIMS).await;
     world.eventually("pool", full(replicas)).await;
     let mut writes = world.writes.take();
     writes.remove("POST events"); // told later, by a task of its own

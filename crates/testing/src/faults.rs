@@ -80,14 +80,17 @@ impl Faults {
                 Ok(refusal(StatusCode::GATEWAY_TIMEOUT, "Timeout"))
             }
             Fate::BreakOff(pieces) => Ok(answer.map(|body| {
-                let late = BodyDataStream::new(body).take(pieces).then(move |piece| {
-                    let delay = Duration::from_millis(dice.random_range(0..15));
+                let pieces = BodyDataStream::new(body).take(pieces).then(move |piece| {
+                    let late = dice.random_range(0..50) == 0;
+                    let delay = Duration::from_millis(dice.random_range(1..200));
                     async move {
-                        tokio::time::sleep(delay).await;
+                        if late {
+                            tokio::time::sleep(delay).await;
+                        }
                         piece.map(http_body::Frame::data).map_err(Error::from)
                     }
                 });
-                StreamBody::new(late).boxed_unsync()
+                StreamBody::new(pieces).boxed_unsync()
             })),
             _ => Ok(answer.map(|body| body.map_err(Error::from).boxed_unsync())),
         }

@@ -32,6 +32,8 @@ pub struct World {
     claims: Vec<AbortHandle>,
     /// What the controllers write.
     pub writes: Writes,
+    /// What the claim controllers measure.
+    pub claim_metrics: Arc<asb_controllers::claim::metrics::ClaimMetrics>,
     _data_dir: Option<tempfile::TempDir>,
 }
 
@@ -112,6 +114,7 @@ impl World {
             warm_pools: None,
             claims: Vec::new(),
             writes: Writes::default(),
+            claim_metrics: Arc::default(),
             _data_dir: None,
         }
     }
@@ -151,7 +154,8 @@ impl World {
 
     /// Starts a claim controller. A second one may run beside the first.
     pub fn start_claims(&mut self, settings: asb_controllers::claim::Settings) {
-        let config = asb_controllers::Config { claims: settings, ..Default::default() };
+        let claim_metrics = self.claim_metrics.clone();
+        let config = asb_controllers::Config { claims: settings, claim_metrics, ..Default::default() };
         let controller = asb_controllers::claim::run(self.controllers(), self.caches(), config);
         self.claims.push(self.tasks.spawn(controller));
     }

@@ -1,4 +1,4 @@
-//! A template and a pool, on one machine.
+//! A template, a pool and a claim, on one machine.
 
 use crate::engine::{Engine, assert_nothing_left, eventually, stdout, text};
 
@@ -42,6 +42,32 @@ fn pool_keeps_real_sandboxes_ready_and_leaves_none() {
     assert!(!text(&engine.asb(&["ps"])).contains(&first), "another one took its place");
 
     stdout(&engine.kubectl(&["delete", "swp/warm", "sandboxtemplate/plain"]));
+    assert_nothing_left(engine.data_dir.path());
+    engine.stop();
+}
+
+const CLAIM: &str = r#"
+apiVersion: extensions.agents.x-k8s.io/v1beta1
+kind: SandboxClaim
+metadata: {name: mine}
+spec: {warmPoolRef: {name: warm}}
+"#;
+
+#[test]
+fn claim_gets_a_sandbox_that_is_running_already() {
+    let engine = Engine::start();
+    stdout(&engine.kubectl_apply(MANIFEST));
+    wait_ready(&engine, "2");
+    let members = stdout(&engine.kubectl(&["get", "pods", "-o", "jsonpath={.items[*].metadata.name}"]));
+    stdout(&engine.kubectl_apply(CLAIM));
+    stdout(&engine.kubectl(&["wait", "sandboxclaim/mine", "--for=condition=Ready", "--timeout=30s"]));
+    let sandbox =
+        stdout(&engine.kubectl(&["get", "sandboxclaim", "mine", "-o", "jsonpath={.status.sandbox.name}"]));
+    assert!(members.split(' ').any(|member| member == sandbox), "{sandbox} is one of {members}");
+    assert_eq!(stdout(&engine.asb(&["exec", &sandbox, "--", "echo", "hello"])), "hello\n");
+    wait_ready(&engine, "2");
+
+    stdout(&engine.kubectl(&["delete", "sandboxclaim/mine", "swp/warm", "sandboxtemplate/plain"]));
     assert_nothing_left(engine.data_dir.path());
     engine.stop();
 }

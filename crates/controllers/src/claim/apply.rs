@@ -46,24 +46,7 @@ pub async fn resolve(world: &World, claim: &Claim, now: Timestamp) -> Result<Res
     let settings = &world.config.claims;
     for _ in 0..STEPS {
         let seen = world.observe(&claim);
-        let step = match plan::plan(&claim, &seen, &settings.allowed_label_domains)? {
-            Step::Adopt => {
-                let acceptable = plan::is_acceptable(&seen);
-                match world.candidates.reserve(&claim, settings.ready_only, acceptable) {
-                    Choice::Reserved(reservation) => {
-                        adopt(world, &claim, &seen, reservation).await?;
-                        continue;
-                    }
-                    Choice::Pending => match plan::patience(&claim, settings.candidate_grace, now) {
-                        Some(left) => return Ok(Resolved::Wait(left.min(WAIT))),
-                        None => plan::create(&claim, &seen)?,
-                    },
-                    Choice::Nothing => plan::create(&claim, &seen)?,
-                }
-            }
-            step => step,
-        };
-        match step {
+        match plan::plan(&claim, &seen, &settings.allowed_label_domains)? {
             Step::Rest(sandbox) => return Ok(Resolved::Bound(sandbox)),
             Step::Follow { sandbox, patch } => {
                 let key = Key::of(&*sandbox);
@@ -94,7 +77,18 @@ pub async fn resolve(world: &World, claim: &Claim, now: Timestamp) -> Result<Res
                     .for_each(|labels| _ = labels.remove(key::SANDBOX_NAME));
             }
             Step::Create(object) => create(world, &claim, &object).await?,
-            Step::Adopt => {}
+            Step::Adopt => {
+                match world.candidates.reserve(&claim, settings.ready_only, plan::is_acceptable(&seen)) {
+                    Choice::Reserved(reservation) => adopt(world, &claim, &seen, reservation).await?,
+                    choice => {
+                        let patience = plan::patience(&claim, settings.candidate_grace, now);
+                        if let Some(left) = patience.filter(|_| matches!(choice, Choice::Pending)) {
+                            return Ok(Resolved::Wait(left.min(WAIT)));
+                        }
+                        create(world, &claim, &plan::cold(&claim, &seen)?).await?;
+                    }
+                }
+            }
         }
     }
     Err(Problem::Conflict("the Sandboxes for this claim were taken by others".to_owned()))

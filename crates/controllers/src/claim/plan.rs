@@ -77,16 +77,20 @@ pub fn plan(claim: &Claim, seen: &Seen, allowed_domains: &[String]) -> Result<St
         return Err(Problem::PoolNotFound(claim.spec.warm_pool_ref.name.clone()));
     }
     let volumes = claim.spec.volume_claim_templates.as_deref().unwrap_or_default();
-    if claim.spec.env.is_empty() && volumes.is_empty() { Ok(Step::Adopt) } else { create(claim, seen) }
+    if claim.spec.env.is_empty() && volumes.is_empty() {
+        Ok(Step::Adopt)
+    } else {
+        cold(claim, seen).map(Step::Create)
+    }
 }
 
-/// The step for a claim that its pool cannot serve.
-pub fn create(claim: &Claim, seen: &Seen) -> Result<Step, Problem> {
+/// The Sandbox to make for a claim that its pool cannot serve.
+pub fn cold(claim: &Claim, seen: &Seen) -> Result<Value, Problem> {
     let Some(pool) = seen.pool.as_deref() else {
         return Err(Problem::PoolNotFound(claim.spec.warm_pool_ref.name.clone()));
     };
     match seen.template.as_deref() {
-        Some(template) => Ok(Step::Create(cold::sandbox(claim, template)?)),
+        Some(template) => cold::sandbox(claim, template),
         None => Err(Problem::TemplateNotFound(pool.spec.sandbox_template_ref.name.clone())),
     }
 }

@@ -11,8 +11,9 @@ use crate::object::{controller_of, is_kind};
 /// However long users want to wait, a Pod's metadata is never older than this.
 const LONGEST_WINDOW: Duration = Duration::from_secs(1);
 
-/// A member of a pool that gets ready within this time tells so, and nothing before.
-const QUIET_START: Duration = Duration::from_secs(2);
+/// A member of a pool that gets ready within this time tells so, and nothing before. Long enough for a busy cluster:
+/// a status about a start costs every claim a write.
+const QUIET_START: Duration = Duration::from_secs(10);
 
 /// Takes the patch of a Pod's metadata out of the plan until the window is over.
 ///

@@ -198,6 +198,31 @@ fn member_that_becomes_usable_wakes_the_claims_that_wait_for_one() {
     assert_eq!(pool.woken(), ["a", "b"]);
 }
 
+/// The price of taking a member does not grow with the number of Sandboxes.
+#[test]
+fn choosing_costs_the_same_among_many() {
+    let price = |count: i64| {
+        let one = ready(member("m", 0));
+        let named = |n: i64| {
+            let mut sandbox = one.clone();
+            sandbox.metadata.name = Some(format!("m{n}"));
+            sandbox.metadata.uid = Some(format!("uid-{n}"));
+            sandbox
+        };
+        let pool = Pool::of((0..count).map(named).collect());
+        let claim = claim("c", json!({}));
+        let rounds = (0..200).map(|_| {
+            let started = std::time::Instant::now();
+            assert!(matches!(pool.reserve(&claim), Choice::Reserved(_)));
+            started.elapsed()
+        });
+        rounds.min().unwrap()
+    };
+    let (few, many) = (price(100), price(20_000));
+    println!("one of 100: {few:?}, one of 20,000: {many:?}");
+    assert!(many < few * 10, "one of 100: {few:?}, one of 20,000: {many:?}");
+}
+
 /// One thing that can happen to the index.
 #[derive(Debug, Clone)]
 enum Event {

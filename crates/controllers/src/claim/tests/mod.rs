@@ -7,4 +7,5 @@ mod plan;
 mod properties;
 mod status;
 mod transfer;
+mod wake;
 mod world;

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::world::*;
 use crate::claim::candidates::is_adoptable;
-use crate::claim::plan::{Seen, Step, create, is_acceptable, patience, plan, surplus};
+use crate::claim::plan::{Seen, Step, cold, is_acceptable, patience, plan, surplus};
 use crate::claim::problem::{Problem, Retry};
 
 fn step(claim: &Claim, seen: &Seen) -> Result<Step, Problem> {
@@ -23,7 +23,7 @@ fn is_create(step: Result<Step, Problem>) -> bool {
 fn new_claim_asks_its_pool_first() {
     let claim = claim("c", json!({}));
     assert_eq!(step(&claim, &seen(&claim, &[ready(member("m", 1))])), Ok(Step::Adopt));
-    assert!(is_create(create(&claim, &seen(&claim, &[]))));
+    assert!(cold(&claim, &seen(&claim, &[])).is_ok());
 }
 
 /// CL-043, CL-050, CL-051
@@ -49,7 +49,7 @@ fn what_is_missing_is_named() {
     let claim = claim("c", json!({}));
     let mut without = seen(&claim, &[]);
     without.template = None;
-    let problem = create(&claim, &without).unwrap_err();
+    let problem = cold(&claim, &without).unwrap_err();
     assert_eq!(problem.reason(), "TemplateNotFound");
     assert_eq!(problem.message(), "SandboxTemplate \"web\" not found");
     assert_eq!(problem.retry(), Retry::After(Duration::from_secs(60)));
@@ -59,7 +59,7 @@ fn what_is_missing_is_named() {
         (problem.reason(), problem.message().as_str()),
         ("WarmPoolNotFound", "SandboxWarmPool \"pool\" not found")
     );
-    assert_eq!(create(&claim, &without).unwrap_err(), problem);
+    assert_eq!(cold(&claim, &without).unwrap_err(), problem);
 }
 
 /// CL-005
@@ -106,7 +106,10 @@ fn record_of_another_controller_is_completed() {
     for record in [recorded("m"), json!({"metadata": {"labels": {key::SANDBOX_NAME: "m"}}})] {
         let claim = claim("c", record);
         let member = member("m", 1);
-        assert_eq!(step(&claim, &seen(&claim, &[member.clone()])), Ok(Step::Complete(Arc::new(member))));
+        assert_eq!(
+            step(&claim, &seen(&claim, std::slice::from_ref(&member))),
+            Ok(Step::Complete(Arc::new(member)))
+        );
     }
 }
 

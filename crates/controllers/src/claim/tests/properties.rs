@@ -12,7 +12,7 @@ use super::world::*;
 use crate::Config;
 use crate::claim::candidates::{Candidates, Choice, is_adoptable};
 use crate::claim::judge::{judge, patch as status_patch};
-use crate::claim::plan::{Step, bound_name, create, is_acceptable, plan, surplus};
+use crate::claim::plan::{Step, bound_name, cold, is_acceptable, plan, surplus};
 use crate::claim::transfer::transfer;
 use crate::object::controller_of;
 use crate::queue::Queue;
@@ -100,7 +100,7 @@ impl Controller {
                 match candidates.reserve(&claim, false, is_acceptable(&seen)) {
                     Choice::Reserved(held) => Step::Complete(held.sandbox.clone()),
                     Choice::Pending | Choice::Nothing => {
-                        create(&claim, &seen).expect("the template is there")
+                        Step::Create(cold(&claim, &seen).expect("the template is there"))
                     }
                 }
             }

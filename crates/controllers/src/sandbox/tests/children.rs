@@ -338,3 +338,17 @@ fn owned_pod_of_another_name_is_used_instead_of_a_new_one() {
     assert_eq!(actions(&sandbox(json!({})), &world), []);
     assert_eq!(said(&status(&sandbox(json!({})), &world, &[]), "Ready").unwrap().0, "True");
 }
+
+/// CL-076: what a pool says of its members ends when the pool no longer controls them; what a template says does not
+#[test]
+fn eviction_of_pool_members_ends_with_the_pool() {
+    let annotations = json!({key::SAFE_TO_EVICT: "true", "note": "n"});
+    let reaching = |labels: Value, in_pool: bool| {
+        let template = serde_json::from_value(json!({"labels": labels, "annotations": annotations})).unwrap();
+        crate::sandbox::pod::reaching(template, in_pool).1.contains_key(key::SAFE_TO_EVICT)
+    };
+    let of_a_pool = json!({key::WARM_POOL_SANDBOX: "x"});
+    assert!(reaching(of_a_pool.clone(), true));
+    assert!(!reaching(of_a_pool, false));
+    assert!(reaching(json!({}), false), "a template or a user said so");
+}

@@ -90,8 +90,8 @@ fn member_of_a_pool_says_nothing_before_it_is_ready_or_late() {
     };
     let starting = |sandbox: &Sandbox| status(sandbox, &seen(Some(pod("Pending").owned()), None), &[]);
     let (pooled, free) = (member(&in_pool), member(&json!(null)));
-    assert_eq!(first_status(&pooled, &starting(&pooled), at(101)), Some(Duration::from_secs(1)));
-    assert_eq!(first_status(&pooled, &starting(&pooled), at(102)), None, "late");
+    assert_eq!(first_status(&pooled, &starting(&pooled), at(101)), Some(Duration::from_secs(9)));
+    assert_eq!(first_status(&pooled, &starting(&pooled), at(110)), None, "late");
     assert_eq!(first_status(&free, &starting(&free), at(101)), None, "somebody waits for it");
 
     let ready = status(&pooled, &seen(Some(ready_pod()), None), &[]);
