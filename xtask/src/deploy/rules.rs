@@ -12,13 +12,16 @@ const CERTIFICATE: &str = "agent-sandbox-webhook-certs";
 /// Sandboxes and what they are made of. Needed wherever there are Sandboxes.
 pub fn core() -> Vec<Value> {
     vec![
-        rule("", &["pods", "services"], &["create", "delete", "get", "list", "patch", "watch"]),
-        // Volumes outlive a suspended Sandbox; the garbage collector deletes them with it.
-        rule("", &["persistentvolumeclaims"], &["create", "get", "list", "patch", "watch"]),
+        // Volume claims are never deleted by us, but an owner may be set only on what could be deleted, where
+        // OwnerReferencesPermissionEnforcement is on.
+        rule(
+            "",
+            &["persistentvolumeclaims", "pods", "services"],
+            &["create", "delete", "get", "list", "patch", "watch"],
+        ),
         rule("agents.x-k8s.io", &["sandboxes"], &["delete", "get", "list", "watch"]),
         rule("agents.x-k8s.io", &["sandboxes/status"], &["patch"]),
-        // An owner reference that blocks the owner's deletion needs this where
-        // OwnerReferencesPermissionEnforcement is on.
+        // An owner reference that blocks the owner's deletion needs this there too.
         rule("agents.x-k8s.io", &["sandboxes/finalizers"], &["update"]),
         rule("events.k8s.io", &["events"], &["create"]),
     ]

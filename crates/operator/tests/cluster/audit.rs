@@ -23,6 +23,7 @@ const SELDOM: &[(&str, &str, &str)] = &[
     // Asked when the certificate is renewed.
     ("update", "", "secrets"),
     // Asked by the admission plugin that guards owner references, which leaves no entry of its own.
+    ("delete", "", "persistentvolumeclaims"),
     ("update", "agents.x-k8s.io", "sandboxes/finalizers"),
     ("update", "extensions.agents.x-k8s.io", "sandboxclaims/finalizers"),
     ("update", "extensions.agents.x-k8s.io", "sandboxtemplates/finalizers"),
