@@ -48,6 +48,11 @@ impl Cluster {
     }
 
     fn run(&self, program: &str, arguments: &[&str]) -> String {
+        self.try_run(program, arguments).unwrap_or_else(|error| panic!("{program} {arguments:?}: {error}"))
+    }
+
+    /// What the program prints, or its complaint.
+    fn try_run(&self, program: &str, arguments: &[&str]) -> Result<String, String> {
         let path = std::env::var_os(program).unwrap_or_else(|| panic!("{program} is the path of a program"));
         let home = self.dir().join("home");
         let output = Command::new(path)
@@ -58,8 +63,7 @@ impl Cluster {
             .output()
             .expect("the program can be run");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        assert!(output.status.success(), "{program} {arguments:?}: {}", text(&output.stderr));
-        text(&output.stdout)
+        if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
     }
 
     /// What service accounts asked the API for.
@@ -73,14 +77,14 @@ impl Cluster {
 
     /// Waits until the controller that is wanted is the only one, and ready.
     pub async fn rolled_out(&self) {
-        self.kubectl(&[
-            "rollout",
-            "status",
-            "--namespace",
-            NAMESPACE,
-            &format!("deployment/{CONTROLLER}"),
-            "--timeout=90s",
-        ]);
+        let deployment = format!("deployment/{CONTROLLER}");
+        let about = ["--namespace", NAMESPACE, &deployment];
+        let rollout = [&["rollout", "status", "--timeout=120s"], &about[..]].concat();
+        if let Err(error) = self.try_run("KUBECTL", &rollout) {
+            let log = self.try_run("KUBECTL", &[&["logs"], &about[..]].concat());
+            let events = self.try_run("KUBECTL", &["events", "--namespace", NAMESPACE]);
+            panic!("{error}\nlog: {log:#?}\nevents: {events:#?}");
+        }
     }
 
     /// Stops the controller, or starts it again.
