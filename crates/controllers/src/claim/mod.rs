@@ -148,8 +148,9 @@ async fn serve(world: &World, claim: &Arc<Claim>) -> Outcome {
         Err(problem) => Err(problem),
     };
     world.candidates.served(&key);
-    // It may have been written to on the way.
-    let claim = world.caches.claims.get(&key).unwrap_or_else(|| claim.clone());
+    // It may have been written to on the way; and another one of its name is another one.
+    let same = world.caches.claims.get(&key).filter(|now| now.metadata.uid == claim.metadata.uid);
+    let Some(claim) = same else { return Outcome::Done };
     let now = Timestamp::now();
     let mut status = judge::judge(&claim, resolved.as_deref(), now);
     let left = world.time_left(&claim, &status, now);
@@ -199,8 +200,7 @@ async fn settle(
         }
     }
     let claim = Claim { status: Some(status.clone()), ..before.clone() };
-    let surplus = plan::surplus(&claim, &world.observe(&claim));
-    apply::delete_sandboxes(world, &claim, surplus).await
+    apply::give_back_surplus(world, &claim).await
 }
 
 /// First the status tells why, then things go: a client that waits never sees a Sandbox vanish without a reason.
@@ -208,9 +208,10 @@ async fn expire(world: &World, claim: &Claim, status: ClaimStatus) -> Result<Out
     let now = Timestamp::now();
     if !expiry::is_marked(&status) {
         let marked = judge::mark_expired(claim, status, now);
-        if apply::write_status(world, claim, &marked).await? {
-            apply::tell(world, claim, "ClaimExpired", "Claim Expired", "Claim expired".to_owned());
+        if !apply::write_status(world, claim, &marked).await? {
+            return Ok(Outcome::Done);
         }
+        apply::tell(world, claim, "ClaimExpired", "Claim Expired", "Claim expired".to_owned());
         return Ok(Outcome::After(Duration::ZERO));
     }
     let policy = world.lifecycle(claim).map(|lifecycle| lifecycle.shutdown_policy).unwrap_or_default();
