@@ -9,7 +9,7 @@ use serde_json::Value;
 const ARROWS: &[(&str, &[&str])] = &[
     ("asb-types", &[]),
     ("asb-controllers", &["asb-types"]),
-    ("asb-operator", &["asb-controllers", "asb-types"]),
+    ("asb-operator", &["asb-controllers", "asb-types", "asb-webhook"]),
     ("asb-apiserver", &["asb-types"]),
     ("asb-supervisor", &[]),
     ("asb-sandboxd", &[]),

@@ -48,6 +48,8 @@ pub enum Command {
     Kubeconfig(Kubeconfig),
     /// Run the controllers against a Kubernetes cluster, as `agent-sandbox-controller` does
     Controller(Box<asb_operator::Options>),
+    /// Move the objects of a cluster from v1alpha1 to v1beta1
+    Migrate(Migrate),
 }
 
 #[derive(Debug, clap::Args)]
@@ -170,6 +172,32 @@ pub struct Kubeconfig {
     /// Print the kubeconfig itself, wherever the output goes; it holds a token
     #[arg(long)]
     pub raw: bool,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Before the upgrade:\n  asb migrate --phase bootstrap\nAfter it:\n  asb migrate --phase migrate"
+)]
+pub struct Migrate {
+    #[arg(long, value_enum)]
+    pub phase: Phase,
+    /// Only show what would be written
+    #[arg(long, env = "MIGRATE_DRY_RUN")]
+    pub dry_run: bool,
+    /// Only the objects of this namespace [default: all]
+    #[arg(long)]
+    pub namespace: Option<String>,
+    /// The cluster [default: the cluster this runs in, else the usual kubeconfig]
+    #[arg(long, env = "KUBECONFIG")]
+    pub kubeconfig: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Phase {
+    /// Make the pools that claims without one will belong to
+    Bootstrap,
+    /// Write every object once, so that it is stored at v1beta1
+    Migrate,
 }
 
 /// Logs go to stderr. Only long-running commands log by default; the others speak through their output.

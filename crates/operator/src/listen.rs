@@ -1,6 +1,7 @@
 //! A small HTTP server for probes and metrics, plain or over TLS.
 
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,16 +25,20 @@ const CONNECTIONS: usize = 64;
 /// For the handshake, and for the head of a request.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Listens; no host means every interface, of both families where there are two.
+/// Every interface, of both families where there are two.
+pub fn everywhere() -> IpAddr {
+    match std::net::TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)) {
+        Ok(_) => Ipv6Addr::UNSPECIFIED.into(),
+        Err(_) => Ipv4Addr::UNSPECIFIED.into(), // a machine without IPv6
+    }
+}
+
+/// Listens; no host means everywhere.
 pub async fn bind(address: &Address) -> io::Result<TcpListener> {
     let Address { host, port } = address;
-    if !host.is_empty() {
-        return TcpListener::bind((host.as_str(), *port)).await;
-    }
-    match TcpListener::bind(("::", *port)).await {
-        Ok(listener) => Ok(listener),
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Err(error),
-        Err(_) => TcpListener::bind(("0.0.0.0", *port)).await, // a machine without IPv6
+    match host.as_str() {
+        "" => TcpListener::bind((everywhere(), *port)).await,
+        host => TcpListener::bind((host, *port)).await,
     }
 }
 

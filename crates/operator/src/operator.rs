@@ -38,6 +38,9 @@ pub struct Operator {
     leading: Gauge,
     health: Health,
     synced: watch::Sender<bool>,
+    webhook: Option<asb_webhook::Settings>,
+    /// Whether conversions are served, or need not be.
+    converts: watch::Sender<bool>,
     probes: Option<Endpoint>,
     metrics: Option<Endpoint>,
 }
@@ -59,7 +62,12 @@ impl Operator {
         let caches = Arc::new(Caches::new(settings.scope.clone()));
         let (registry, leading) = metrics::registry(&settings.controllers, caches.clone(), requests);
         let synced = watch::Sender::new(false);
-        let health = Health::new(vec![("caches", synced.subscribe())]);
+        let converts = watch::Sender::new(settings.webhook.is_none());
+        let health = Health::new(vec![("caches", synced.subscribe()), ("webhook", converts.subscribe())]);
+        let webhook = settings.webhook.clone().map(|mut webhook| {
+            webhook.bind.set_ip(listen::everywhere());
+            webhook
+        });
         let metrics = match &settings.metrics {
             None => None,
             Some(wanted) => {
@@ -81,7 +89,20 @@ impl Operator {
             Candidate::new(client.clone(), namespace, election::identity(), Timing::default())
         });
         let (config, extensions) = (settings.controllers.clone(), settings.scope.extensions);
-        Ok(Self { client, caches, config, extensions, candidate, leading, health, synced, probes, metrics })
+        Ok(Self {
+            client,
+            caches,
+            config,
+            extensions,
+            candidate,
+            leading,
+            health,
+            synced,
+            webhook,
+            converts,
+            probes,
+            metrics,
+        })
     }
 
     /// Where /metrics is served.
@@ -97,6 +118,7 @@ impl Operator {
     /// Runs until `stop`; then lets the controllers finish, and gives the lease back.
     pub async fn run(mut self, stop: CancellationToken) -> anyhow::Result<()> {
         let (probes, metrics) = (self.probes.take(), self.metrics.take());
+        let webhook = self.webhook.take();
         let serving = async { tokio::join!(serve(probes), serve(metrics)) };
         let sync = async {
             self.caches.synced().await;
@@ -108,9 +130,31 @@ impl Operator {
             _ = serving => anyhow::bail!("the endpoints stopped"),
             () = sync => anyhow::bail!("the caches stopped"),
             () = self.caches.run(&self.client) => anyhow::bail!("the caches stopped"),
+            ended = self.convert(webhook) => ended,
             () = self.health.beat() => anyhow::bail!("the heart stopped"),
             ended = self.lead(&stop) => ended,
         }
+    }
+
+    /// Serves conversions on every replica; without a webhook, only makes sure that none is needed.
+    async fn convert(&self, webhook: Option<asb_webhook::Settings>) -> anyhow::Result<()> {
+        let client = self.client.clone();
+        let Some(settings) = webhook else {
+            match asb_webhook::check_stored_versions(client).await {
+                Err(asb_webhook::Error::Api { source, .. }) => {
+                    let error = &source as &dyn std::error::Error;
+                    tracing::warn!(error, "could not check that no object needs a conversion");
+                }
+                checked => checked?,
+            }
+            return std::future::pending().await;
+        };
+        let ready = |address| {
+            tracing::info!(%address, "conversions are served");
+            self.converts.send_replace(true);
+        };
+        asb_webhook::run(client, settings, ready).await.context("the webhook failed")?;
+        anyhow::bail!("the webhook stopped")
     }
 
     /// Runs the controllers whenever this replica leads.
@@ -118,6 +162,11 @@ impl Operator {
     /// A replica that loses the lease goes on as a candidate: dropping the controllers stops them for sure,
     /// and its caches are complete when it wins again. (The reference exits, since it cannot stop them.)
     async fn lead(&self, stop: &CancellationToken) -> anyhow::Result<()> {
+        // Whoever leads writes objects, and others must be able to read them at either version.
+        tokio::select! {
+            _ = async { self.converts.subscribe().wait_for(|converts| *converts).await.map(drop) } => {}
+            () = stop.cancelled() => return Ok(()),
+        }
         let Some(candidate) = &self.candidate else {
             self.leading.set(1);
             return self.control(stop).await;

@@ -1,9 +1,11 @@
 //! What the flags amount to, once they are checked. Pure: nothing is read or opened here.
 
 use std::collections::BTreeSet;
+use std::net::Ipv6Addr;
 use std::path::PathBuf;
 
 use asb_controllers::{Config, Scope, claim, warm_pool};
+use asb_webhook::{Certificates, Identity};
 
 use crate::go::Address;
 use crate::limit::Rate;
@@ -37,7 +39,7 @@ pub struct Settings {
     pub rate: Option<Rate>,
     pub tracing: bool,
     /// `None`: no conversion is served.
-    pub webhook: Option<Webhook>,
+    pub webhook: Option<asb_webhook::Settings>,
     pub log: Log,
     pub controllers: Config,
     /// What was said and will not be done, or should not have been.
@@ -55,19 +57,6 @@ pub struct Metrics {
     pub address: Address,
     /// `None`: plain HTTP.
     pub tls: Option<Tls>,
-}
-
-/// Who answers conversion requests, and with which certificate.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Webhook {
-    pub port: u16,
-    pub manage_certificates: bool,
-    pub certificate_dir: PathBuf,
-    pub certificate_name: String,
-    pub key_name: String,
-    pub service: String,
-    pub namespace: String,
-    pub cluster_domain: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,7 +87,7 @@ impl Options {
             rest_client_metrics: flags.enable_rest_client_metrics,
             rate: rate(&flags)?,
             tracing: flags.enable_tracing,
-            webhook: webhook(&flags.webhook, &flags.cluster_domain)?,
+            webhook: webhook(&flags)?,
             log: log(&flags.log)?,
             kubeconfig: flags.kubeconfig,
             controllers,
@@ -183,23 +172,32 @@ fn rate(flags: &Flags) -> Result<Option<Rate>, Problem> {
     Ok((qps > 0.0).then(|| Rate { qps, burst: u32::try_from(burst).unwrap_or(u32::MAX) }))
 }
 
-fn webhook(flags: &WebhookFlags, cluster_domain: &str) -> Result<Option<Webhook>, Problem> {
+fn webhook(flags: &Flags) -> Result<Option<asb_webhook::Settings>, Problem> {
+    let said: &WebhookFlags = &flags.webhook;
     for (flag, name) in
-        [("webhook-cert-name", &flags.webhook_cert_name), ("webhook-key-name", &flags.webhook_key_name)]
+        [("webhook-cert-name", &said.webhook_cert_name), ("webhook-key-name", &said.webhook_key_name)]
     {
         if name.trim().is_empty() {
             return Err(problem(flag, "must not be blank"));
         }
     }
-    Ok(flags.enable_webhook.then(|| Webhook {
-        port: flags.webhook_port,
-        manage_certificates: flags.manage_webhook_certs,
-        certificate_dir: flags.webhook_cert_dir.clone(),
-        certificate_name: flags.webhook_cert_name.clone(),
-        key_name: flags.webhook_key_name.clone(),
-        service: flags.webhook_service_name.clone(),
-        namespace: flags.webhook_namespace.clone(),
-        cluster_domain: cluster_domain.to_owned(),
+    let certificates = match said.manage_webhook_certs {
+        true => Certificates::Managed(Identity {
+            service: said.webhook_service_name.clone(),
+            namespace: said.webhook_namespace.clone(),
+            cluster_domain: flags.cluster_domain.clone(),
+            ..Identity::default()
+        }),
+        false => Certificates::Files {
+            dir: said.webhook_cert_dir.clone(),
+            certificate: said.webhook_cert_name.clone(),
+            key: said.webhook_key_name.clone(),
+        },
+    };
+    Ok(said.enable_webhook.then(|| asb_webhook::Settings {
+        bind: (Ipv6Addr::UNSPECIFIED, said.webhook_port).into(),
+        extensions: flags.extensions,
+        certificates,
     }))
 }
 
@@ -335,8 +333,14 @@ mod tests {
         assert_eq!(config.warm_pools.readiness_grace, Duration::from_secs(300));
         assert_eq!(config.warm_pools.unschedulable_recheck, Duration::from_secs(60));
         let webhook = settings.webhook.unwrap();
-        assert_eq!((webhook.port, webhook.manage_certificates), (9443, true));
-        assert_eq!(webhook.service, "agent-sandbox-webhook-service");
+        assert_eq!(webhook.bind.port(), 9443);
+        let Certificates::Managed(identity) = webhook.certificates else {
+            panic!("certificates are managed")
+        };
+        assert_eq!(
+            (identity.service.as_str(), identity.namespace.as_str()),
+            ("agent-sandbox-webhook-service", "agent-sandbox-system")
+        );
     }
 
     /// MG-02

@@ -41,6 +41,7 @@ fn settings(world: &World, flags: &[&str]) -> Settings {
         "controller".to_owned(),
         format!("--watch-namespaces={namespace}"),
         format!("--leader-election-namespace={namespace}"),
+        "--enable-webhook=false".to_owned(),
         "--metrics-bind-address=127.0.0.1:0".to_owned(),
         "--health-probe-bind-address=127.0.0.1:0".to_owned(),
     ];

@@ -45,6 +45,7 @@ impl Running {
         command.arg("--kubeconfig").arg(kubeconfig).args(flags).args([
             &format!("--watch-namespaces={namespace}"),
             &format!("-leader-election-namespace={namespace}"),
+            "--enable-webhook=false",
             "--metrics-bind-address=0",
             "--health-probe-bind-address=0",
         ]);

@@ -15,8 +15,19 @@ pub struct Kubernetes {
 impl Kubernetes {
     /// Starts one. Building it, the first time, takes about ten minutes.
     pub fn start() -> Self {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/kubernetes/run");
+        Self::run("tools/kubernetes/run", &[])
+    }
+
+    /// Starts one with a node that runs Pods, from images in these archives. Building it, the first time,
+    /// takes about fifteen minutes.
+    pub fn with_node(archives: &[PathBuf]) -> Self {
+        Self::run("tools/cluster/run", archives)
+    }
+
+    fn run(script: &str, arguments: &[PathBuf]) -> Self {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(script);
         let mut child = Command::new(&script)
+            .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

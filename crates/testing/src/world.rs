@@ -95,12 +95,19 @@ impl World {
     }
 
     async fn new(client: Client, data_dir: Option<tempfile::TempDir>) -> Self {
+        let mut world = Self { _data_dir: data_dir, ..Self::bare(client).await };
+        world.tasks.spawn(kubelet::run(world.client.clone(), world.namespace.clone()));
+        world
+    }
+
+    /// Where somebody else runs the controllers and a kubelet.
+    pub async fn bare(client: Client) -> Self {
         let namespace = format!("test-{:08x}", rand::random::<u32>());
         let object: Namespace =
             serde_json::from_value(json!({"metadata": {"name": namespace}})).expect("a Namespace");
         let namespaces: Api<Namespace> = Api::all(client.clone());
         namespaces.create(&PostParams::default(), &object).await.expect("a namespace of our own");
-        let mut world = Self {
+        Self {
             client,
             namespace,
             tasks: JoinSet::new(),
@@ -108,10 +115,8 @@ impl World {
             claims: Vec::new(),
             writes: Writes::default(),
             claim_metrics: Arc::default(),
-            _data_dir: data_dir,
-        };
-        world.tasks.spawn(kubelet::run(world.client.clone(), world.namespace.clone()));
-        world
+            _data_dir: None,
+        }
     }
 
     async fn start_all(&mut self) {
@@ -174,6 +179,20 @@ impl World {
         let (client, fed) = (self.client.clone(), caches.clone());
         self.tasks.spawn(async move { fed.run(&client).await });
         caches
+    }
+
+    /// Deletes the namespace with all that is in it, and waits until it is gone.
+    pub async fn remove(self) {
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        let namespace = namespaces.get(&self.namespace).await.expect("the namespace is there");
+        namespaces
+            .delete(&self.namespace, &DeleteParams::default())
+            .await
+            .expect("the namespace may be deleted");
+        let uid = namespace.metadata.uid.unwrap_or_default();
+        let gone = await_condition(namespaces, &self.namespace, conditions::is_deleted(&uid));
+        let waited = tokio::time::timeout(2 * PATIENCE, gone).await;
+        waited.expect("the namespace goes soon").expect("the watch works");
     }
 
     pub fn api<K: Kind>(&self) -> Api<K> {

@@ -29,6 +29,12 @@ pub const SAFE_TO_EVICT: &str = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 pub const PROPAGATED_LABELS: &str = "agents.x-k8s.io/propagated-labels";
 /// On Pod: the same for annotations.
 pub const PROPAGATED_ANNOTATIONS: &str = "agents.x-k8s.io/propagated-annotations";
+/// On any of our kinds: when `asb migrate` wrote it.
+pub const STORAGE_MIGRATED_AT: &str = "agents.x-k8s.io/storage-migrated-at";
+/// `true` on a pool that `asb migrate` made for claims that name none.
+pub const MIGRATION_SHADOW: &str = "agents.x-k8s.io/migration-shadow";
+/// On such a pool: the template of those claims.
+pub const MIGRATION_SOURCE_TEMPLATE: &str = "agents.x-k8s.io/migration-source-template";
 /// On claim and Sandbox: W3C trace headers as a JSON map.
 pub const TRACE_CONTEXT: &str = "opentelemetry.io/trace-context";
 /// On claim, as annotation or (older) label: the Sandbox that another controller chose for it. Read, never written.

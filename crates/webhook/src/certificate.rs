@@ -119,10 +119,6 @@ pub fn judge(pair: &Pair, names: &[String; 4], now: Timestamp) -> Result<Verdict
     let chain = certificates(&pair.certificate, NO_CERTIFICATE)?;
     let authorities = certificates(&pair.authorities, NO_AUTHORITY)?;
     let server = parse(&chain[0])?;
-    let known = dns_names(&server);
-    if let Some(missing) = names.iter().find(|name| !known.contains(&name.as_str())) {
-        return Ok(Verdict::Replace(Why::OtherName(missing.clone())));
-    }
     let mut signer = None;
     for authority in &authorities {
         let authority = parse(authority)?;
@@ -134,11 +130,19 @@ pub fn judge(pair: &Pair, names: &[String; 4], now: Timestamp) -> Result<Verdict
     let starts = server.validity().not_before.timestamp().max(signer.not_before.timestamp());
     let ends = server.validity().not_after.timestamp().min(signer.not_after.timestamp());
     let now = now.as_second();
+    let known = dns_names(&server);
+    let missing = |name: &&String| !known.contains(&name.as_str());
+    // The name by which API servers call a Service; the others are for people.
+    let called = &names[2];
     Ok(match () {
         () if now < starts => Verdict::Replace(Why::NotYetValid),
         () if now >= ends => Verdict::Replace(Why::Expired),
+        () if missing(&called) => Verdict::Replace(Why::OtherName(called.clone())),
         () if ends - now < (ends - starts) / 3 => Verdict::Renew(Why::NearExpiry),
-        () => Verdict::Keep,
+        () => match names.iter().find(missing) {
+            Some(name) => Verdict::Renew(Why::OtherName(name.clone())),
+            None => Verdict::Keep,
+        },
     })
 }
 
@@ -236,8 +240,15 @@ mod tests {
         assert_eq!(verdict(&pair, &names(), now() + LIFE), Verdict::Replace(Why::Expired));
         assert_eq!(verdict(&pair, &names(), now() - DAY), Verdict::Replace(Why::NotYetValid));
         let renamed = super::names("svc", "elsewhere", "example.org");
-        let why = Why::OtherName("svc.elsewhere".into());
+        let why = Why::OtherName("svc.elsewhere.svc".into());
         assert_eq!(verdict(&pair, &renamed, now()), Verdict::Replace(why));
+        let another_domain = super::names("svc", "ns", "example.com");
+        let why = Why::OtherName("svc.ns.svc.example.com".into());
+        assert_eq!(
+            verdict(&pair, &another_domain, now()),
+            Verdict::Renew(why),
+            "API servers still accept it"
+        );
         let foreign = Pair { authorities: other.authorities.clone(), ..pair.clone() };
         assert_eq!(verdict(&foreign, &names(), now()), Verdict::Replace(Why::OtherAuthority));
         let wrong_key = Pair { key: other.key.clone(), ..pair.clone() };

@@ -12,7 +12,8 @@
 //! - No conversion fails because a certificate is renewed: API servers trust the next one before it is served, and the
 //!   old one for as long as it lives.
 //! - Any number of replicas may run; the Secret decides which certificate is the one.
-//! - The webhook reads and writes one Secret and the `conversion` stanza of our CRDs, nothing else.
+//! - The webhook reads and writes one Secret and the `conversion` stanza of our CRDs, nothing else. With managed
+//!   certificates it needs `get`, `create`, `update` on that Secret and `get`, `patch` on the four CRDs; with files, nothing.
 
 pub mod certificate;
 mod definitions;
@@ -110,8 +111,7 @@ pub enum Error {
     Conflict { namespace: String },
     #[error(
         "objects of {definition} may still be stored at {versions}, which nothing converts any more; install the CRDs \
-         with both versions, rewrite all objects (`kubectl get {definition} -A -o json | kubectl replace -f -`), and \
-         then remove {versions} from status.storedVersions of {definition}"
+         with both versions, run `asb migrate --phase migrate`, and then remove {versions} from status.storedVersions of {definition}"
     )]
     LeftBehind { definition: String, versions: String },
 }

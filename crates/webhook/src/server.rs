@@ -26,7 +26,7 @@ const BODY: usize = 64 << 20;
 /// Bodies in flight take at most this many times [`BODY`].
 const LARGE_AT_A_TIME: usize = 4;
 /// Bodies up to this size do not count as large.
-const SMALL: u64 = 1 << 20;
+const SMALL: u64 = 256 << 10;
 const CONNECTIONS: usize = 512;
 const HANDSHAKE: Duration = Duration::from_secs(10);
 /// API servers give up after 30 seconds.

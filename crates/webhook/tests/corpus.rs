@@ -1,6 +1,6 @@
 //! One corpus of objects, put to a real kube-apiserver with our webhook and to the embedded API server.
 //!
-//! A case is an object and either what it becomes, `v1alpha1` and `v1beta1` (its spec, read at that version), or `refused`: the
+//! A case is an object, perhaps a merge patch of it (`change`) or of its status (`status`), and either what it becomes, `v1alpha1` and `v1beta1` (its spec, read at that version), or `refused`: the
 //! fields that are wrong. What a case does not say must still be the same on both servers, annotations included.
 
 mod common;
@@ -11,7 +11,7 @@ use std::path::Path;
 use common::*;
 use kube::Client;
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/corpus");
 const VERSIONS: [&str; 2] = ["v1alpha1", "v1beta1"];
@@ -21,6 +21,8 @@ const VERSIONS: [&str; 2] = ["v1alpha1", "v1beta1"];
 struct Case {
     case: String,
     object: Value,
+    change: Option<Value>,
+    status: Option<Value>,
     v1alpha1: Option<Value>,
     v1beta1: Option<Value>,
     refused: Option<Vec<String>>,
@@ -47,8 +49,8 @@ async fn both_servers_make_the_same_of_every_object() {
         let mut object = case.object.clone();
         object["metadata"]["name"] = format!("case-{at}").into();
         object["metadata"]["namespace"] = "default".into();
-        let theirs = put(&cluster.client, &object).await;
-        let ours = put(&embedded.client("default"), &object).await;
+        let theirs = put(&cluster.client, &object, &case).await;
+        let ours = put(&embedded.client("default"), &object, &case).await;
         if theirs != ours {
             differences
                 .push(format!("{}:\n  kube-apiserver {theirs:?}\n  embedded       {ours:?}", case.case));
@@ -106,7 +108,7 @@ fn cases() -> Vec<Case> {
         let text = std::fs::read_to_string(format!("{CORPUS}/{file}")).expect("a file of the corpus");
         serde_saphyr::from_str::<Vec<Case>>(&text).unwrap_or_else(|error| panic!("{file}: {error}"))
     };
-    ["sandbox.yaml", "extensions.yaml"].into_iter().flat_map(read).collect()
+    ["sandbox.yaml", "extensions.yaml", "changes.yaml"].into_iter().flat_map(read).collect()
 }
 
 async fn embedded(dir: &Path) -> asb_apiserver::ApiServer {
@@ -115,7 +117,7 @@ async fn embedded(dir: &Path) -> asb_apiserver::ApiServer {
     asb_apiserver::ApiServer::open(config).await.expect("the embedded API server opens")
 }
 
-async fn put(client: &Client, object: &Value) -> Outcome {
+async fn put(client: &Client, object: &Value, case: &Case) -> Outcome {
     let (group, version) =
         object["apiVersion"].as_str().and_then(|it| it.split_once('/')).expect("a version");
     let plural = match object["kind"].as_str().expect("a kind") {
@@ -123,20 +125,24 @@ async fn put(client: &Client, object: &Value) -> Outcome {
         kind => format!("{}s", kind.to_lowercase()),
     };
     let path = |version: &str| format!("/apis/{group}/{version}/namespaces/default/{plural}");
-    match call(client, "POST", &path(version), Some(object)).await {
-        Err(fields) => Outcome::Refused(fields),
-        Ok(made) => {
-            let one =
-                |version| format!("{}/{}", path(version), made["metadata"]["name"].as_str().expect("a name"));
-            let mut shown = BTreeMap::new();
-            for version in VERSIONS {
-                let object =
-                    call(client, "GET", &one(version), None).await.expect("what was accepted can be read");
-                shown.insert(version, comparable(object));
-            }
-            Outcome::Accepted(shown)
+    let one =
+        |version: &str| format!("{}/{}", path(version), object["metadata"]["name"].as_str().expect("a name"));
+    let mut refused = call(client, "POST", &path(version), Some(object)).await.err();
+    let status = case.status.as_ref().map(|status| json!({"status": status}));
+    for (below, patch) in [("", &case.change), ("/status", &status)] {
+        if let (None, Some(patch)) = (&refused, patch) {
+            refused = call(client, "PATCH", &format!("{}{below}", one(version)), Some(patch)).await.err();
         }
     }
+    if let Some(fields) = refused {
+        return Outcome::Refused(fields);
+    }
+    let mut shown = BTreeMap::new();
+    for version in VERSIONS {
+        let object = call(client, "GET", &one(version), None).await.expect("what was accepted can be read");
+        shown.insert(version, comparable(object));
+    }
+    Outcome::Accepted(shown)
 }
 
 /// The object that was answered, or the fields that were refused.
@@ -147,8 +153,8 @@ async fn call(
     object: Option<&Value>,
 ) -> Result<Value, Vec<String>> {
     let body = object.map(|object| object.to_string().into_bytes()).unwrap_or_default();
-    let request =
-        http::Request::builder().method(method).uri(path).header("content-type", "application/json");
+    let media_type = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+    let request = http::Request::builder().method(method).uri(path).header("content-type", media_type);
     match client.request(request.body(body).expect("a valid request")).await {
         Ok(object) => Ok(object),
         Err(kube::Error::Api(status)) if status.code == 422 => {

@@ -5,6 +5,7 @@ mod down;
 mod exec;
 mod kubeconfig;
 mod logs;
+mod migrate;
 mod ps;
 mod rm;
 mod run;
@@ -27,5 +28,6 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Rm(rm) => rm::run(&data_dir, rm).await,
         Command::Kubeconfig(kubeconfig) => kubeconfig::run(&data_dir, &kubeconfig).await,
         Command::Controller(options) => Ok(controller::run(*options).await),
+        Command::Migrate(migrate) => migrate::run(migrate).await,
     }
 }

@@ -18,6 +18,7 @@ impl Controller {
             "--watch-namespaces",
             "default",
             "--leader-elect=false",
+            "--enable-webhook=false",
             "--metrics-bind-address=0",
             "--health-probe-bind-address=0",
         ]);

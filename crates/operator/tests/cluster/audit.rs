@@ -1,0 +1,104 @@
+//! The rights that the controller has, against those that it used.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
+use kube::Api;
+use kube::api::ListParams;
+use serde_json::Value;
+
+use crate::cluster::{CONTROLLER, Cluster, NAMESPACE};
+
+/// A verb, and the group and resource (with its subresource) that it is for.
+type Right = (String, String, String);
+
+/// Rights that are there for a reason, although no story uses them.
+const SELDOM: &[(&str, &str, &str)] = &[
+    // Asked after a create that met another object of that name, or a write that met a newer version.
+    ("get", "", "persistentvolumeclaims"),
+    ("get", "", "pods"),
+    ("get", "", "services"),
+    ("get", "agents.x-k8s.io", "sandboxes"),
+    ("get", "networking.k8s.io", "networkpolicies"),
+    // Asked when the certificate is renewed.
+    ("update", "", "secrets"),
+    // Asked by the admission plugin that guards owner references, which leaves no entry of its own.
+    ("update", "agents.x-k8s.io", "sandboxes/finalizers"),
+    ("update", "extensions.agents.x-k8s.io", "sandboxclaims/finalizers"),
+    ("update", "extensions.agents.x-k8s.io", "sandboxtemplates/finalizers"),
+    ("update", "extensions.agents.x-k8s.io", "sandboxwarmpools/finalizers"),
+];
+
+/// Nothing was denied, and no right is granted that nobody uses.
+pub async fn check(cluster: &Cluster) {
+    assert_nothing_was_denied(cluster);
+    let granted = granted(cluster).await;
+    let used: BTreeSet<_> = requests(cluster).iter().map(right).collect();
+    let seldom: BTreeSet<_> =
+        SELDOM.iter().map(|(verb, group, resource)| owned(verb, group, resource)).collect();
+    let unused: Vec<_> = granted.difference(&used).filter(|right| !seldom.contains(*right)).collect();
+    println!("{} rights granted, {} used, never used: {unused:#?}", granted.len(), used.len());
+    assert!(unused.is_empty(), "rights that no story uses: {unused:#?}");
+}
+
+pub fn assert_nothing_was_denied(cluster: &Cluster) {
+    // A namespace that goes takes in nothing new, whoever asks.
+    let ending = |request: &Value| request["responseStatus"].to_string().contains("NamespaceTerminating");
+    let denied = |request: &&Value| request["responseStatus"]["code"] == 403 && !ending(request);
+    let requests = requests(cluster);
+    let denied: BTreeSet<_> = requests.iter().filter(denied).map(right).collect();
+    assert!(denied.is_empty(), "the controller needs more rights: {denied:#?}");
+    assert!(!requests.is_empty(), "the controller asked for nothing at all");
+}
+
+/// How often the controller wrote to objects of these names.
+pub fn writes_to(cluster: &Cluster, names: &BTreeSet<String>) -> usize {
+    let to_them = |request: &&Value| {
+        let read = matches!(request["verb"].as_str(), Some("get" | "list" | "watch"));
+        !read && request["objectRef"]["name"].as_str().is_some_and(|name| names.contains(name))
+    };
+    requests(cluster).iter().filter(to_them).count()
+}
+
+/// What the controller asked for.
+fn requests(cluster: &Cluster) -> Vec<Value> {
+    let log = std::fs::read_to_string(cluster.audit_log()).expect("the API server writes an audit log");
+    // The last line may not be whole yet.
+    let requests = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let user = format!("system:serviceaccount:{NAMESPACE}:{CONTROLLER}");
+    requests.filter(|request| request["user"]["username"] == user.as_str()).collect()
+}
+
+fn right(request: &Value) -> Right {
+    let field = |name: &str| request["objectRef"][name].as_str().unwrap_or_default();
+    let resource = match field("subresource") {
+        "" => field("resource").to_owned(),
+        subresource => format!("{}/{subresource}", field("resource")),
+    };
+    owned(request["verb"].as_str().unwrap_or_default(), field("apiGroup"), &resource)
+}
+
+async fn granted(cluster: &Cluster) -> BTreeSet<Right> {
+    let ours = ListParams::default().labels(&format!("app={CONTROLLER}"));
+    let cluster_roles: Api<ClusterRole> = Api::all(cluster.client.clone());
+    let roles: Api<Role> = Api::namespaced(cluster.client.clone(), NAMESPACE);
+    let cluster_roles = cluster_roles.list(&ours).await.expect("ClusterRoles can be listed");
+    let roles = roles.list(&ours).await.expect("Roles can be listed");
+    let rules = cluster_roles.items.into_iter().flat_map(|role| role.rules.unwrap_or_default());
+    let rules = rules.chain(roles.items.into_iter().flat_map(|role| role.rules.unwrap_or_default()));
+    rules.flat_map(rights).collect()
+}
+
+fn rights(rule: PolicyRule) -> Vec<Right> {
+    let mut rights = Vec::new();
+    for group in rule.api_groups.iter().flatten() {
+        for resource in rule.resources.iter().flatten() {
+            rights.extend(rule.verbs.iter().map(|verb| owned(verb, group, resource)));
+        }
+    }
+    rights
+}
+
+fn owned(verb: &str, group: &str, resource: &str) -> Right {
+    (verb.to_owned(), group.to_owned(), resource.to_owned())
+}

@@ -1,0 +1,125 @@
+//! The cluster, and the programs that its operator uses.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use asb_testing::Kubernetes;
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::api::{DynamicObject, ListParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::runtime::wait::{await_condition, conditions};
+use kube::{Api, Client, ResourceExt};
+
+/// Where the controller is installed, and its name there.
+pub const NAMESPACE: &str = "agent-sandbox-system";
+pub const CONTROLLER: &str = "agent-sandbox-controller";
+
+pub struct Cluster {
+    pub client: Client,
+    kubernetes: Kubernetes,
+}
+
+impl Cluster {
+    /// Starts one that has the images of the folder ASB_TEST_IMAGES.
+    pub async fn start() -> Self {
+        let images = std::env::var_os("ASB_TEST_IMAGES").expect("ASB_TEST_IMAGES is where the images are");
+        let archives = std::fs::read_dir(images).expect("the folder of the images can be read");
+        let archives: Vec<_> = archives.map(|entry| entry.expect("and so its entries").path()).collect();
+        let start = tokio::task::spawn_blocking(move || Kubernetes::with_node(&archives));
+        let kubernetes = start.await.expect("the cluster starts");
+        Self { client: kubernetes.client().await, kubernetes }
+    }
+
+    /// Runs kubectl in the folder of the repository, and returns what it prints.
+    pub fn kubectl(&self, arguments: &[&str]) -> String {
+        self.run("KUBECTL", arguments)
+    }
+
+    pub fn helm(&self, arguments: &[&str]) -> String {
+        self.run("HELM", arguments)
+    }
+
+    fn run(&self, program: &str, arguments: &[&str]) -> String {
+        let path = std::env::var_os(program).unwrap_or_else(|| panic!("{program} is the path of a program"));
+        let home = self.dir().join("home");
+        let output = Command::new(path)
+            .args(arguments)
+            .env("KUBECONFIG", &self.kubernetes.kubeconfig)
+            .env("HOME", home)
+            .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
+            .output()
+            .expect("the program can be run");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        assert!(output.status.success(), "{program} {arguments:?}: {}", text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    /// What service accounts asked the API for.
+    pub fn audit_log(&self) -> PathBuf {
+        self.dir().join("audit.log")
+    }
+
+    fn dir(&self) -> &Path {
+        self.kubernetes.kubeconfig.parent().expect("the kubeconfig is in a folder")
+    }
+
+    /// Waits until the controller that is wanted is the only one, and ready.
+    pub async fn rolled_out(&self) {
+        self.kubectl(&[
+            "rollout",
+            "status",
+            "--namespace",
+            NAMESPACE,
+            &format!("deployment/{CONTROLLER}"),
+            "--timeout=90s",
+        ]);
+    }
+
+    /// Stops the controller, or starts it again.
+    pub async fn scale(&self, replicas: usize) {
+        let replicas_flag = format!("--replicas={replicas}");
+        self.kubectl(&["scale", "--namespace", NAMESPACE, "deployment", CONTROLLER, &replicas_flag]);
+        let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), NAMESPACE);
+        if replicas > 0 {
+            let completed = await_condition(deployments, CONTROLLER, conditions::is_deployment_completed());
+            completed.await.expect("the watch works");
+        } else {
+            let selector = format!("--selector=app={CONTROLLER}");
+            self.kubectl(&[
+                "wait",
+                "--namespace",
+                NAMESPACE,
+                "--for=delete",
+                "pod",
+                &selector,
+                "--timeout=60s",
+            ]);
+        }
+    }
+
+    /// All that an installation could leave in a cluster: what is in no namespace, and what is in `default`.
+    pub async fn names(&self) -> BTreeSet<String> {
+        let mut names = BTreeSet::new();
+        for (group, version, kind) in [
+            ("", "v1", "Namespace"),
+            ("", "v1", "Secret"),
+            ("", "v1", "ServiceAccount"),
+            ("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration"),
+            ("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration"),
+            ("apiextensions.k8s.io", "v1", "CustomResourceDefinition"),
+            ("rbac.authorization.k8s.io", "v1", "ClusterRole"),
+            ("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding"),
+            ("rbac.authorization.k8s.io", "v1", "RoleBinding"),
+        ] {
+            let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+            let objects: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+            let list = objects.list(&ListParams::default()).await.expect("everything can be listed");
+            let name = |object: &DynamicObject| {
+                format!("{kind} {}/{}", object.namespace().unwrap_or_default(), object.name_any())
+            };
+            names.extend(list.items.iter().map(name));
+        }
+        names
+    }
+}
