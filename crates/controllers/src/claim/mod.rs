@@ -33,11 +33,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asb_types::claim::{ClaimShutdownPolicy, Lifecycle};
-use asb_types::{Claim, ClaimStatus, EXTENSIONS_GROUP, Sandbox, WarmPool, condition};
+use asb_types::{Claim, ClaimStatus, EXTENSIONS_GROUP, Sandbox, WarmPool, condition, key};
 use jiff::Timestamp;
 use kube::{Client, Resource};
 use tokio::task::JoinSet;
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 
 use crate::cache::Change;
 use crate::caches::{BY_OWNER, BY_POOL, BY_TEMPLATE, Caches, pool_named_by, template_of};
@@ -356,14 +356,25 @@ impl World {
 
     async fn work(self: Arc<Self>) {
         let reconcile = async |key: Key| {
-            let span = tracing::info_span!(
-                "ReconcileSandboxClaim",
-                sandboxclaim.name = key.name,
-                sandboxclaim.namespace = key.namespace,
-            );
-            trace::join(self.config.traces.as_deref(), &span, self.caches.claims.get(&key).as_deref());
+            let span = self.span(&key);
             reconcile(&self, &key).instrument(span).await
         };
         run::work(&self.queue, reconcile).await;
+    }
+
+    /// The span of one pass, which belongs to the trace of whoever made the claim.
+    fn span(&self, key: &Key) -> Span {
+        let span = tracing::info_span!(
+            "ReconcileSandboxClaim",
+            sandboxclaim.name = key.name,
+            sandboxclaim.namespace = key.namespace,
+            "agents.x-k8s.io/created-by" = tracing::field::Empty,
+        );
+        let claim = self.caches.claims.get(key);
+        if let Some(creator) = claim.as_deref().and_then(transfer::creator) {
+            span.record(key::CREATED_BY, key::normalized_creator(creator));
+        }
+        trace::join(self.config.traces.as_deref(), &span, claim.as_deref());
+        span
     }
 }
