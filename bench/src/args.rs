@@ -50,6 +50,27 @@ pub enum Command {
         #[arg(long)]
         without_kubernetes: bool,
     },
+    /// Claim on a warm pool → Ready: one by one, at once, at a steady rate, and with many other Sandboxes around
+    Claims {
+        /// Claims at once; the pool has as many members
+        #[arg(long, default_value_t = 300)]
+        burst: usize,
+        /// Claims per second
+        #[arg(long, value_delimiter = ',', default_value = "10,30")]
+        rates: Vec<u32>,
+        /// Seconds for each rate
+        #[arg(long, default_value_t = 40)]
+        seconds: u32,
+        /// Numbers of other Sandboxes
+        #[arg(long, value_delimiter = ',', default_value = "100,1000,5000,20000")]
+        fleets: Vec<usize>,
+        /// Samples of one claim after the other
+        #[arg(long, default_value_t = 100)]
+        rounds: usize,
+        /// Leave the real kube-apiserver out
+        #[arg(long)]
+        without_kubernetes: bool,
+    },
     /// Many sandboxes at once: time until all are Ready, memory for each
     Density {
         #[arg(long, default_value_t = 20)]
@@ -77,6 +98,18 @@ impl Args {
                 path.display()
             )
         })
+    }
+
+    /// The controller program of clusters, beside this one.
+    pub fn controller(&self) -> anyhow::Result<PathBuf> {
+        let own = std::env::current_exe().context("failed to find my own program file")?;
+        let path = own.with_file_name("agent-sandbox-controller");
+        anyhow::ensure!(
+            path.exists(),
+            "no controller at {}; build it (`cargo build --profile fast -p asb-operator`)",
+            path.display()
+        );
+        Ok(path)
     }
 
     pub fn pause(&self) -> Duration {

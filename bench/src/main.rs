@@ -4,6 +4,7 @@
 
 mod args;
 mod commands;
+mod controllers;
 mod engine;
 mod memory;
 mod peer;

@@ -22,7 +22,7 @@ pub struct Target {
 enum Server {
     InProcess { server: ApiServer, directory: TempDir },
     Child { _child: Serving, directory: TempDir },
-    Kubernetes { _kubernetes: Kubernetes },
+    Kubernetes { kubernetes: Kubernetes },
 }
 
 /// Our API server in a process of its own; it ends when its standard input does.
@@ -35,12 +35,20 @@ impl Target {
     /// Our server, asked without a connection, as the controllers in `asb up` do.
     pub async fn in_process() -> anyhow::Result<Self> {
         let directory = engine::directory()?;
-        let server = open(directory.path()).await?;
+        let server = open(directory.path(), None).await?;
         Ok(Self {
             name: "ours, in process",
             client: server.client("default"),
             server: Server::InProcess { server, directory },
         })
+    }
+
+    /// The same, with Pods bound to one node at creation, as `asb up` does.
+    pub async fn with_nodes(node: &str) -> anyhow::Result<Self> {
+        let directory = engine::directory()?;
+        let server = open(directory.path(), Some(node.to_owned())).await?;
+        let client = server.client("default");
+        Ok(Self { name: "ours, in process", client, server: Server::InProcess { server, directory } })
     }
 
     /// Our server alone in a process of its own, over loopback TLS, as kubectl asks it.
@@ -66,11 +74,15 @@ impl Target {
         let kubernetes =
             started.context("kube-apiserver did not start; --without-kubernetes leaves it out")?;
         let client = kubernetes.client().await;
-        Ok(Self {
-            name: "kube-apiserver + etcd",
-            client,
-            server: Server::Kubernetes { _kubernetes: kubernetes },
-        })
+        Ok(Self { name: "kube-apiserver + etcd", client, server: Server::Kubernetes { kubernetes } })
+    }
+
+    /// How other programs reach it.
+    pub fn kubeconfig(&self) -> Option<&Path> {
+        match &self.server {
+            Server::Kubernetes { kubernetes } => Some(&kubernetes.kubeconfig),
+            Server::InProcess { .. } | Server::Child { .. } => None,
+        }
     }
 
     /// Stops the server and removes what it stored.
@@ -85,7 +97,7 @@ impl Target {
                 drop(_child);
                 directory.close()?;
             }
-            Server::Kubernetes { _kubernetes } => drop(_kubernetes),
+            Server::Kubernetes { kubernetes } => drop(kubernetes),
         }
         Ok(())
     }
@@ -100,7 +112,8 @@ impl Drop for Serving {
 
 /// The process behind [`Target::over_tls`].
 pub async fn serve(data_dir: &Path) -> anyhow::Result<()> {
-    let server = open(data_dir).await?;
+    // No node: with one, Pods would be bound, and the other server does not do that.
+    let server = open(data_dir, None).await?;
     let serving = server.serve(([127, 0, 0, 1], 0).into()).await?;
     println!("{}", serving.kubeconfig.display());
     std::io::stdout().flush()?;
@@ -109,8 +122,7 @@ pub async fn serve(data_dir: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn open(data_dir: &Path) -> anyhow::Result<ApiServer> {
-    // No node: with one, Pods would be bound, and the other server does not do that.
-    let config = Config { data_dir: data_dir.to_owned(), crds: asb_types::crd::all(), node_name: None };
+async fn open(data_dir: &Path, node_name: Option<String>) -> anyhow::Result<ApiServer> {
+    let config = Config { data_dir: data_dir.to_owned(), crds: asb_types::crd::all(), node_name };
     ApiServer::open(config).await.context("failed to open our API server")
 }

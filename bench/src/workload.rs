@@ -24,6 +24,13 @@ pub fn idle_sandbox(name: &str) -> anyhow::Result<Sandbox> {
     sandbox(name, pod_spec(None))
 }
 
+/// A sandbox that is only an object: suspended, without a Pod.
+pub fn suspended_sandbox(name: &str) -> anyhow::Result<Sandbox> {
+    let mut sandbox = idle_sandbox(name)?;
+    sandbox.spec.operating_mode = asb_types::OperatingMode::Suspended;
+    Ok(sandbox)
+}
+
 /// A Pod without a Sandbox that prints a line and ends.
 pub fn printing_pod(name: &str) -> anyhow::Result<Pod> {
     Ok(serde_json::from_value(json!({"metadata": {"name": name}, "spec": pod_spec(Some(&COMMAND))}))?)

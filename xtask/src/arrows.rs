@@ -9,6 +9,7 @@ use serde_json::Value;
 const ARROWS: &[(&str, &[&str])] = &[
     ("asb-types", &[]),
     ("asb-controllers", &["asb-types"]),
+    ("asb-operator", &["asb-controllers", "asb-types"]),
     ("asb-apiserver", &["asb-types"]),
     ("asb-supervisor", &[]),
     ("asb-sandboxd", &[]),
@@ -17,9 +18,9 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("asb-node", &["asb-runtime"]),
     ("asb-router", &["asb-types"]),
     ("asb-webhook", &["asb-types"]),
-    ("asb", &["asb-apiserver", "asb-controllers", "asb-node", "asb-router", "asb-types"]),
+    ("asb", &["asb-apiserver", "asb-controllers", "asb-node", "asb-operator", "asb-router", "asb-types"]),
     ("asb-testing", &["asb-apiserver", "asb-controllers", "asb-runtime", "asb-types"]),
-    ("asb-bench", &["asb-apiserver", "asb-runtime", "asb-testing", "asb-types"]),
+    ("asb-bench", &["asb-apiserver", "asb-controllers", "asb-runtime", "asb-testing", "asb-types"]),
     ("xtask", &["asb-types"]),
 ];
 

@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod arrows;
+mod behaviours;
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +11,15 @@ use anyhow::{Context, bail};
 fn main() -> anyhow::Result<()> {
     match std::env::args().nth(1).as_deref() {
         Some("crds") => write_crds(),
-        other => bail!("unknown task {other:?}; tasks: crds (writes deploy/crds and deploy/crds-v1beta1)"),
+        Some("behaviours") => {
+            let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+            print!("{}", behaviours::report(&root)?);
+            Ok(())
+        }
+        other => bail!(
+            "unknown task {other:?}; tasks: crds (writes deploy/crds and deploy/crds-v1beta1), \
+             behaviours (tells which behaviours no test proves)"
+        ),
     }
 }
 

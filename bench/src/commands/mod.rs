@@ -1,5 +1,6 @@
 //! One file for each thing that is measured.
 
+mod claims;
 mod creates;
 mod density;
 mod engine;
@@ -21,6 +22,16 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             Command::Creates { seconds, repeat, rounds, without_kubernetes } => {
                 let plan = creates::Plan { seconds: *seconds, repeat: *repeat, rounds: *rounds };
                 creates::run(&args, plan, !without_kubernetes).await
+            }
+            Command::Claims { burst, rates, seconds, fleets, rounds, without_kubernetes } => {
+                let plan = claims::Plan {
+                    burst: *burst,
+                    rates: rates.clone(),
+                    seconds: *seconds,
+                    fleets: fleets.clone(),
+                    rounds: *rounds,
+                };
+                claims::run(&args, plan, !without_kubernetes).await
             }
             Command::Density { sandboxes } => density::run(&args, *sandboxes).await,
             Command::Serve { data_dir } => target::serve(data_dir).await,

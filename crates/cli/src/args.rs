@@ -46,8 +46,8 @@ pub enum Command {
     Rm(Rm),
     /// Print the path of the kubeconfig for this machine's API; into a file, write the kubeconfig itself
     Kubeconfig(Kubeconfig),
-    /// Run the controllers against a Kubernetes cluster
-    Controller(Controller),
+    /// Run the controllers against a Kubernetes cluster, as `agent-sandbox-controller` does
+    Controller(Box<asb_operator::Options>),
     /// Move the objects of a cluster from v1alpha1 to v1beta1
     Migrate(Migrate),
 }
@@ -175,28 +175,6 @@ pub struct Kubeconfig {
 }
 
 #[derive(Debug, clap::Args)]
-pub struct Controller {
-    /// The cluster [default: the cluster this runs in, else the usual kubeconfig]
-    #[arg(long, env = "KUBECONFIG")]
-    pub kubeconfig: Option<PathBuf>,
-    /// Also run the controllers of templates and warm pools [default: only the Sandbox controller]
-    #[arg(long)]
-    pub extensions: bool,
-    /// Namespace of the router, which the default NetworkPolicy of a template lets in
-    #[arg(long, default_value = "agent-sandbox-system")]
-    pub router_namespace: String,
-    /// Suffix of Service names
-    #[arg(long, default_value = "cluster.local")]
-    pub cluster_domain: String,
-    /// Sandboxes worked on at the same time
-    #[arg(long, default_value_t = 100)]
-    pub sandbox_concurrent_workers: usize,
-    /// Watch only this namespace [default: all]
-    #[arg(long)]
-    pub namespace: Option<String>,
-}
-
-#[derive(Debug, clap::Args)]
 #[command(
     after_help = "Before the upgrade:\n  asb migrate --phase bootstrap\nAfter it:\n  asb migrate --phase migrate"
 )]
@@ -225,7 +203,9 @@ pub enum Phase {
 /// Logs go to stderr. Only long-running commands log by default; the others speak through their output.
 pub fn init_logging(args: &Args) {
     let default = match args.command {
-        Command::Up(_) | Command::Controller(_) => "info",
+        Command::Up(_) => "info",
+        // Has log flags of its own.
+        Command::Controller(_) => return,
         _ => "error",
     };
     let filter = tracing_subscriber::EnvFilter::try_new(args.log.as_deref().unwrap_or(default));

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use asb_apiserver::ApiServer;
+use asb_controllers::{Caches, Scope};
 use asb_node::Node;
 use asb_router::{Dial, Stream, Target};
 use futures::future::BoxFuture;
@@ -46,8 +47,15 @@ pub async fn start(data_dir: &DataDir, api: SocketAddr, router: SocketAddr) -> a
     let (node_ready, pods) = oneshot::channel();
     let controller_client = client.clone();
     tasks.spawn(async move {
-        let ready = || _ = controllers_ready.send(());
-        asb_controllers::run_all(controller_client, asb_controllers::Config::default(), ready).await;
+        let scope = Scope { extensions: true, ..Scope::default() };
+        let caches = Arc::new(Caches::new(scope));
+        let ready = async {
+            caches.synced().await;
+            _ = controllers_ready.send(());
+        };
+        let controllers =
+            asb_controllers::run_all(controller_client.clone(), caches.clone(), Default::default());
+        tokio::join!(caches.run(&controller_client), ready, controllers);
         anyhow::bail!("the controllers stopped")
     });
     let runner = node.clone();

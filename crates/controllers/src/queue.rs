@@ -11,6 +11,10 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::Config;
+use crate::metrics::Meter;
 
 const FIRST_RETRY: Duration = Duration::from_millis(5);
 const LONGEST_RETRY: Duration = Duration::from_secs(1000);
@@ -18,13 +22,16 @@ const LONGEST_RETRY: Duration = Duration::from_secs(1000);
 pub struct Queue<K> {
     state: Mutex<State<K>>,
     changed: Notify,
+    meter: Meter,
+    stop: CancellationToken,
 }
 
 struct State<K> {
     ready: VecDeque<K>,
-    /// Members of `ready`.
-    waiting: HashSet<K>,
-    working: HashSet<K>,
+    /// Members of `ready`, and since when they wait.
+    waiting: HashMap<K, Instant>,
+    /// Since when each key is worked on.
+    working: HashMap<K, Instant>,
     /// Added again while being worked on.
     again: HashSet<K>,
     /// When each delayed key comes back; the earliest wish wins.
@@ -43,54 +50,72 @@ pub enum Outcome {
     Failed,
 }
 
-impl<K: Clone + Eq + Hash> Default for Queue<K> {
-    fn default() -> Self {
+impl<K: Clone + Eq + Hash> Queue<K> {
+    /// The queue of a controller, which is counted under this name.
+    pub fn new(name: &'static str, config: &Config) -> Self {
+        Self::with(config.metrics.queue(name), config.stop.clone())
+    }
+
+    fn with(meter: Meter, stop: CancellationToken) -> Self {
         let state = State {
             ready: VecDeque::new(),
-            waiting: HashSet::new(),
-            working: HashSet::new(),
+            waiting: HashMap::new(),
+            working: HashMap::new(),
             again: HashSet::new(),
             due: HashMap::new(),
             delayed: BTreeMap::new(),
             failures: HashMap::new(),
         };
-        Self { state: Mutex::new(state), changed: Notify::new() }
+        Self { state: Mutex::new(state), changed: Notify::new(), meter, stop }
     }
-}
 
-impl<K: Clone + Eq + Hash> Queue<K> {
     /// Asks for a look at this key, as soon as possible.
     pub fn add(&self, key: K) {
-        self.lock().add(key);
+        let mut state = self.lock();
+        if state.add(key, Instant::now()) {
+            self.meter.added(state.ready.len());
+        }
+        drop(state);
         self.changed.notify_one();
     }
 
-    /// Takes the next key, waiting for one if need be. Every key taken must be given to [`Queue::finish`].
-    pub async fn next(&self) -> K {
+    /// Takes the next key, waiting for one if need be; `None` when the controllers are asked to stop.
+    /// Every key taken must be given to [`Queue::finish`].
+    pub async fn next(&self) -> Option<K> {
         loop {
+            if self.stop.is_cancelled() {
+                return None;
+            }
             let wake = {
                 let mut state = self.lock();
-                state.release(Instant::now());
-                if let Some(key) = state.take() {
+                let now = Instant::now();
+                state.release(now);
+                if let Some((key, waited)) = state.take(now) {
+                    self.meter.taken(state.ready.len(), waited);
                     if !state.ready.is_empty() {
                         self.changed.notify_one();
                     }
-                    return key;
+                    return Some(key);
                 }
                 state.delayed.keys().next().copied()
             };
-            match wake {
-                Some(at) => tokio::select! {
-                    () = tokio::time::sleep_until(at) => {}
-                    () = self.changed.notified() => {}
-                },
-                None => self.changed.notified().await,
+            let due = async {
+                match wake {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = due => {}
+                () = self.changed.notified() => {}
+                () = self.stop.cancelled() => {}
             }
         }
     }
 
     pub fn finish(&self, key: K, outcome: Outcome) {
-        self.lock().finish(key, outcome, Instant::now());
+        let worked = self.lock().finish(key, outcome, Instant::now());
+        self.meter.finished(outcome, worked);
         self.changed.notify_one();
     }
 
@@ -100,23 +125,30 @@ impl<K: Clone + Eq + Hash> Queue<K> {
 }
 
 impl<K: Clone + Eq + Hash> State<K> {
-    fn add(&mut self, key: K) {
-        if self.working.contains(&key) {
-            self.again.insert(key);
-        } else if self.waiting.insert(key.clone()) {
+    /// Returns whether the key was not asked for already.
+    fn add(&mut self, key: K, now: Instant) -> bool {
+        if self.working.contains_key(&key) {
+            return self.again.insert(key);
+        }
+        let new = !self.waiting.contains_key(&key);
+        if new {
+            self.waiting.insert(key.clone(), now);
             self.ready.push_back(key);
         }
+        new
     }
 
-    fn take(&mut self) -> Option<K> {
+    /// The next key, and how long it waited.
+    fn take(&mut self, now: Instant) -> Option<(K, Duration)> {
         let key = self.ready.pop_front()?;
-        self.waiting.remove(&key);
-        self.working.insert(key.clone());
-        Some(key)
+        let since = self.waiting.remove(&key).unwrap_or(now);
+        self.working.insert(key.clone(), now);
+        Some((key, now - since))
     }
 
-    fn finish(&mut self, key: K, outcome: Outcome, now: Instant) {
-        self.working.remove(&key);
+    /// Returns how long the key was worked on.
+    fn finish(&mut self, key: K, outcome: Outcome, now: Instant) -> Duration {
+        let since = self.working.remove(&key).unwrap_or(now);
         match outcome {
             Outcome::Done => {
                 self.failures.remove(&key);
@@ -133,8 +165,9 @@ impl<K: Clone + Eq + Hash> State<K> {
             }
         }
         if self.again.remove(&key) {
-            self.add(key);
+            self.add(key, now);
         }
+        now - since
     }
 
     fn delay(&mut self, key: K, at: Instant) {
@@ -152,7 +185,7 @@ impl<K: Clone + Eq + Hash> State<K> {
                 // An entry whose wish was overtaken by an earlier one is stale.
                 if self.due.get(&key) == Some(&at) {
                     self.due.remove(&key);
-                    self.add(key);
+                    self.add(key, now);
                 }
             }
         }
@@ -163,60 +196,74 @@ impl<K: Clone + Eq + Hash> State<K> {
 mod tests {
     use super::*;
 
+    fn queue() -> Queue<&'static str> {
+        Queue::new("test", &Config::default())
+    }
+
     #[tokio::test]
     async fn key_added_twice_is_worked_on_once() {
-        let queue = Queue::default();
+        let queue = queue();
         queue.add("a");
         queue.add("a");
         queue.add("b");
-        assert_eq!(queue.next().await, "a");
-        assert_eq!(queue.next().await, "b");
+        assert_eq!(queue.next().await, Some("a"));
+        assert_eq!(queue.next().await, Some("b"));
         assert!(queue.lock().ready.is_empty());
     }
 
     /// WP-61, WP-78
     #[tokio::test]
     async fn key_added_during_its_work_comes_back_after_it() {
-        let queue = Queue::default();
+        let queue = queue();
         queue.add("a");
-        let key = queue.next().await;
+        let key = queue.next().await.unwrap();
         queue.add("a");
         assert!(queue.lock().ready.is_empty(), "never two workers on one key");
         queue.finish(key, Outcome::Done);
-        assert_eq!(queue.next().await, "a");
+        assert_eq!(queue.next().await, Some("a"));
     }
 
     #[tokio::test(start_paused = true)]
     async fn failures_come_back_later_each_time_until_one_succeeds() {
-        let queue = Queue::default();
+        let queue = queue();
         queue.add("a");
         for wait in [5, 10, 20, 40] {
-            let key = queue.next().await;
+            let key = queue.next().await.unwrap();
             let before = Instant::now();
             queue.finish(key, Outcome::Failed);
-            let key = queue.next().await;
+            let key = queue.next().await.unwrap();
             assert_eq!(before.elapsed(), Duration::from_millis(wait));
             queue.lock().working.remove(key);
             queue.add(key);
         }
-        let key = queue.next().await;
+        let key = queue.next().await.unwrap();
         queue.finish(key, Outcome::Done);
         assert!(queue.lock().failures.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
     async fn earliest_wish_wins_and_the_later_one_is_forgotten() {
-        let queue = Queue::default();
+        let queue = queue();
         for delay in [60, 10] {
             queue.add("a");
-            let key = queue.next().await;
+            let key = queue.next().await.unwrap();
             queue.finish(key, Outcome::After(Duration::from_secs(delay)));
         }
         let before = Instant::now();
-        let key = queue.next().await;
+        let key = queue.next().await.unwrap();
         assert_eq!(before.elapsed(), Duration::from_secs(10));
         queue.finish(key, Outcome::Done);
         let quiet = tokio::time::timeout(Duration::from_secs(120), queue.next()).await;
         assert!(quiet.is_err(), "the 60 s wish was overtaken");
+    }
+
+    #[tokio::test]
+    async fn stopped_queue_gives_out_nothing_and_wakes_who_waits() {
+        let config = Config::default();
+        let queue = Queue::new("test", &config);
+        let (given, ()) = tokio::join!(queue.next(), async { config.stop.cancel() });
+        assert_eq!(given, None::<&str>);
+        queue.add("a");
+        assert_eq!(queue.next().await, None);
     }
 }

@@ -2,58 +2,41 @@
 
 use std::fmt::Debug;
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 
 use futures::{FutureExt, StreamExt};
-use kube::core::NamespaceResourceScope;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
-use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 
 use crate::cache::Cache;
+use crate::caches::Caches;
 use crate::object::Key;
 use crate::queue::{Outcome, Queue};
-use crate::{Config, sandbox, template, warm_pool};
+use crate::{Config, claim, sandbox, template, warm_pool};
 
-/// Runs all controllers until the future is dropped. `ready` is called once the caches of all are complete.
-pub async fn all(client: Client, config: Config, ready: impl FnOnce()) {
-    let (sandboxes_ready, sandboxes) = oneshot::channel();
-    let (templates_ready, templates) = oneshot::channel();
-    let (pools_ready, pools) = oneshot::channel();
-    // A sender that nobody waits for any more needs no answer.
-    let announce = async {
-        if tokio::try_join!(sandboxes, templates, pools).is_ok() {
-            ready();
-        }
-    };
+/// Runs all controllers until they are asked to stop, or the future is dropped, on caches that somebody
+/// else feeds.
+pub async fn all(client: Client, caches: Arc<Caches>, config: Config) {
     tokio::join!(
-        sandbox::run(client.clone(), config.clone(), || _ = sandboxes_ready.send(())),
-        template::run(client.clone(), config.clone(), || _ = templates_ready.send(())),
-        warm_pool::run(client, config, || _ = pools_ready.send(())),
-        announce,
+        sandbox::run(client.clone(), caches.clone(), config.clone()),
+        template::run(client.clone(), caches.clone(), config.clone()),
+        warm_pool::run(client.clone(), caches.clone(), config.clone()),
+        claim::run(client, caches, config),
     );
 }
 
-/// The API of one namespace, or of all.
-pub fn scope<K>(client: &Client, namespace: Option<&str>) -> Api<K>
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
-{
-    match namespace {
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-        None => Api::all(client.clone()),
-    }
-}
-
-/// Feeds a cache from a watch, for ever, and shows every object that changed to `wake`.
-pub async fn watch<K>(api: Api<K>, cache: &Cache<K>, wake: impl Fn(&K))
+/// Feeds a cache from a watch, for ever.
+pub async fn watch<K>(api: Api<K>, cache: &Cache<K>, namespace: &str)
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
 {
-    let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
+    let config = watcher::Config { label_selector: cache.label().map(str::to_owned), ..Default::default() };
+    let mut events = watcher(api, config).default_backoff().boxed();
     while let Some(event) = events.next().await {
         match event {
-            Ok(event) => cache.observe(event).iter().for_each(|object| wake(object)),
+            Ok(event) => cache.observe(namespace, event),
             Err(error) => {
                 let kind = K::kind(&());
                 tracing::warn!(%kind, error = &error as &dyn std::error::Error, "watch interrupted");
@@ -62,15 +45,23 @@ where
     }
 }
 
-/// Works off a queue, for ever.
+/// Works off a queue, until the controllers are asked to stop.
 pub async fn work<W>(queue: &Queue<Key>, reconcile: impl Fn(Key) -> W)
 where
     W: Future<Output = Outcome>,
 {
-    loop {
-        let key = queue.next().await;
+    while let Some(key) = queue.next().await {
         // A panic is a bug, but one object must not stop the others.
         let outcome = AssertUnwindSafe(reconcile(key.clone())).catch_unwind().await;
         queue.finish(key, outcome.unwrap_or(Outcome::Failed));
+    }
+}
+
+/// Waits until all workers of a controller have ended, which they do when asked to.
+pub async fn join(mut workers: JoinSet<()>) {
+    while let Some(ended) = workers.join_next().await {
+        if let Err(error) = ended {
+            tracing::error!(%error, "a worker ended early");
+        }
     }
 }

@@ -1,6 +1,8 @@
 //! Writes to the API, each of which the cache learns of at once.
 
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use std::sync::Arc;
+
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
@@ -133,8 +135,28 @@ impl Writer<'_> {
         status: &Value,
         cache: &Cache<K>,
     ) -> Result<(), kube::Error> {
+        self.patch_status(name, serde_json::json!({"status": status}), cache).await
+    }
+
+    /// The same, for the state in which the object was seen: a newer one is left alone and reported as a conflict.
+    pub async fn merge_status_of<K: Kind>(
+        &self,
+        name: &str,
+        resource_version: &str,
+        status: &Value,
+        cache: &Cache<K>,
+    ) -> Result<(), kube::Error> {
+        let patch = serde_json::json!({"metadata": {"resourceVersion": resource_version}, "status": status});
+        self.patch_status(name, patch, cache).await
+    }
+
+    async fn patch_status<K: Kind>(
+        &self,
+        name: &str,
+        patch: Value,
+        cache: &Cache<K>,
+    ) -> Result<(), kube::Error> {
         let params = PatchParams { field_manager: Some(self.manager.to_owned()), ..PatchParams::default() };
-        let patch = serde_json::json!({"status": status});
         match self.api::<K>().patch_status(name, &params, &Patch::Merge(patch)).await {
             Ok(written) => cache.wrote(written),
             Err(error) if Refused::by(&error) == Refused::NotFound => {}
@@ -143,12 +165,37 @@ impl Writer<'_> {
         Ok(())
     }
 
+    /// Asks the API server itself; what it says is known from then on. `None`: the object is gone.
+    pub async fn refresh<K: Kind>(&self, seen: &K, cache: &Cache<K>) -> Result<Option<Arc<K>>, kube::Error> {
+        let Identity { name, uid, .. } = Identity::of(seen);
+        let fresh = self.api::<K>().get_opt(&name).await?;
+        match &fresh {
+            Some(fresh) => cache.wrote(fresh.clone()),
+            None => cache.deleted(&Key::new(self.namespace, &name), &uid),
+        }
+        Ok(fresh.map(Arc::new))
+    }
+
     /// Deletes exactly the object that was seen, in the state in which it was seen.
     pub async fn delete<K: Kind>(&self, identity: Identity, cache: &Cache<K>) -> Result<(), kube::Error> {
+        self.delete_with(identity, None, cache).await
+    }
+
+    /// The same, saying what becomes of the object's children.
+    pub async fn delete_with<K: Kind>(
+        &self,
+        identity: Identity,
+        propagation_policy: Option<PropagationPolicy>,
+        cache: &Cache<K>,
+    ) -> Result<(), kube::Error> {
         let Identity { name, uid, resource_version } = identity;
         let preconditions =
             Preconditions { uid: Some(uid.clone()), resource_version: Some(resource_version) };
-        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        let params = DeleteParams {
+            preconditions: Some(preconditions),
+            propagation_policy,
+            ..DeleteParams::default()
+        };
         let terminating = match self.api::<K>().delete(&name, &params).await {
             Ok(answer) => answer.left(),
             Err(error) if Refused::by(&error) == Refused::NotFound => None,

@@ -4,9 +4,11 @@
 
 use asb_testing::{World, both_servers, kubelet};
 use asb_types::{Sandbox, condition};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Pod, Service};
 use kube::ResourceExt;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::{Value, json};
 
 both_servers! {
@@ -14,10 +16,12 @@ both_servers! {
     suspend_deletes_the_pod_and_resume_brings_it_back,
     deleted_pod_of_a_running_sandbox_comes_back,
     finished_pod_finishes_the_sandbox,
+    failed_pod_is_made_again_with_its_volumes,
     expired_sandbox_is_torn_down_and_kept,
     expired_sandbox_is_deleted_when_it_says_so,
     deleting_a_sandbox_collects_its_children,
     pod_of_somebody_else_is_left_alone,
+    second_pod_is_a_conflict_that_is_told_once,
     child_that_the_server_rejects_is_a_configuration_error,
     service_follows_the_spec,
     labels_of_the_template_reach_the_running_pod,
@@ -149,6 +153,27 @@ async fn finished_pod_finishes_the_sandbox(world: World) {
     }
 }
 
+async fn failed_pod_is_made_again_with_its_volumes(world: World) {
+    let spec = json!({
+        "podFailurePolicy": "Recreate", "volumeClaimTemplates": claims(),
+        "podTemplate": {"metadata": {"annotations": {kubelet::PHASE: "Failed"}}},
+    });
+    world.create::<Sandbox>(sandbox("box", spec)).await;
+    let trying = world
+        .eventually("box", |sandbox| said(sandbox, "Ready").is_some_and(|it| it.2.contains("failed once")))
+        .await;
+    assert_eq!(said(&trying, "Finished"), None, "another one is made");
+    let first: Pod = world.get("box").await.unwrap();
+    let volume: PersistentVolumeClaim = world.get("work-box").await.unwrap();
+
+    let healthy = json!({"spec": {"podTemplate": {"metadata": {"annotations": {kubelet::PHASE: null}}}}});
+    world.gone(&first).await;
+    world.merge::<Sandbox>("box", healthy).await;
+    world.eventually("box", ready).await;
+    let again: PersistentVolumeClaim = world.get("work-box").await.unwrap();
+    assert_eq!(again.metadata.uid, volume.metadata.uid, "the storage is the same");
+}
+
 /// SB-101, SB-106
 async fn expired_sandbox_is_torn_down_and_kept(world: World) {
     world.create::<Sandbox>(sandbox("box", json!({"service": true, "volumeClaimTemplates": claims()}))).await;
@@ -216,6 +241,45 @@ async fn child_that_the_server_rejects_is_a_configuration_error(world: World) {
     let refused = world.eventually("box", reason("InvalidConfiguration")).await;
     let message = said(&refused, "Ready").unwrap().2;
     assert!(message.contains("spec.containers[0].name"), "{message}");
+}
+
+/// SB-058, SB-059
+async fn second_pod_is_a_conflict_that_is_told_once(world: World) {
+    let created: Sandbox = world.create(sandbox("box", json!({}))).await;
+    world.eventually("box", ready).await;
+    let owner = json!({"apiVersion": "agents.x-k8s.io/v1beta1", "kind": "Sandbox", "name": "box",
+        "uid": created.uid(), "controller": true});
+    let pod = json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "second", "ownerReferences": [owner]},
+        "spec": {"containers": [{"name": "main", "image": "host"}]}});
+    world.create::<Pod>(pod).await;
+    let conflict = world.eventually("box", reason("MultiplePods")).await;
+    // Another pass over the same conflict.
+    world
+        .merge::<Sandbox>("box", json!({"spec": {"podTemplate": {"metadata": {"labels": {"a": "b"}}}}}))
+        .await;
+    let generation = conflict.metadata.generation;
+    let seen = |sandbox: &Sandbox| {
+        let ready = condition::get(&sandbox.status.as_ref().unwrap().conditions, "Ready").unwrap();
+        ready.observed_generation > generation
+    };
+    world.eventually("box", seen).await;
+
+    let events =
+        watcher(world.api::<Event>(), watcher::Config::default()).default_backoff().applied_objects();
+    let mut told = events
+        .filter_map(async |event| event.ok().filter(|event| event.reason.as_deref() == Some("MultiplePods")))
+        .boxed();
+    let event = tokio::time::timeout(std::time::Duration::from_secs(30), told.next()).await.unwrap().unwrap();
+    assert_eq!((event.type_.as_deref(), event.action.as_deref()), (Some("Warning"), Some("Reconciling")));
+    assert_eq!(event.message.as_deref(), said(&conflict, "Ready").map(|said| said.2));
+    let all = world.api::<Event>().list(&ListParams::default()).await.unwrap().items;
+    assert_eq!(all.iter().filter(|event| event.reason.as_deref() == Some("MultiplePods")).count(), 1);
+    assert_eq!(
+        world.api::<Pod>().list(&ListParams::default()).await.unwrap().items.len(),
+        2,
+        "none is touched"
+    );
 }
 
 /// SB-076, SB-081, SB-082

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use asb_controllers::warm_pool::Settings;
 use asb_testing::{World, both_servers, kubelet};
-use asb_types::{Claim, Sandbox, Template, WarmPool, key, name};
+use asb_types::{Claim, Sandbox, Template, WarmPool, condition, key, name};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::ResourceExt;
@@ -25,6 +25,7 @@ both_servers! {
     member_that_was_claimed_meanwhile_is_never_deleted,
     recreate_rolls_only_the_pools_of_that_template,
     on_replenish_keeps_members_until_they_go,
+    rolling_update_replaces_members_gradually_and_tells,
     stuck_member_is_replaced,
     unschedulable_pool_says_so_once_even_after_a_restart,
     settled_pool_is_not_written_again,
@@ -262,6 +263,32 @@ async fn recreate_rolls_only_the_pools_of_that_template(world: World) {
     world.eventually("a", full(2)).await;
     assert!(names(&after).is_disjoint(&before));
     assert_eq!(names(&members(&world, "b").await), untouched);
+}
+
+async fn rolling_update_replaces_members_gradually_and_tells(world: World) {
+    world.create::<Template>(template("web", json!({}))).await;
+    let rolling = json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}});
+    world.create::<WarmPool>(pool("pool", "web", json!({"replicas": 3, "updateStrategy": rolling}))).await;
+    world.eventually("pool", full(3)).await;
+    let ready = |sandbox: &Sandbox| {
+        let conditions = sandbox.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
+        condition::get(&conditions, "Ready").is_some_and(|ready| ready.status == "True")
+    };
+    world.merge::<Template>("web", image("v2")).await;
+    let watched = |found: &[Sandbox]| {
+        let living: Vec<_> =
+            found.iter().filter(|sandbox| sandbox.metadata.deletion_timestamp.is_none()).cloned().collect();
+        assert!(living.iter().filter(|sandbox| ready(sandbox)).count() >= 3, "never fewer than asked for");
+        assert!(found.len() <= 4, "never more than one above");
+        images(found) == BTreeSet::from(["v2".to_owned()]) && living.len() == 3
+    };
+    members_become(&world, "pool", watched).await;
+    let told = |pool: &WarmPool| {
+        let conditions = pool.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
+        condition::get(&conditions, "Progressing").is_some_and(|it| it.reason == "RolloutComplete")
+    };
+    let pool: WarmPool = world.eventually("pool", told).await;
+    assert_eq!(pool.status.unwrap().updated_replicas, Some(3));
 }
 
 /// WP-31

@@ -11,16 +11,17 @@ use serde_json::json;
 
 /// The annotation that chooses a phase.
 pub const PHASE: &str = "test/phase";
+/// Pods served at the same time.
+const AT_ONCE: usize = 16;
 /// The node that every Pod lands on.
 pub const NODE: &str = "test-node";
 
 /// Serves the Pods of one namespace until the future is dropped.
 pub async fn run(client: Client, namespace: String) {
     let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
-    let mut events =
-        watcher(pods.clone(), watcher::Config::default()).default_backoff().applied_objects().boxed();
-    while let Some(event) = events.next().await {
-        if let Ok(pod) = event
+    let events = watcher(pods.clone(), watcher::Config::default()).default_backoff().applied_objects();
+    let serve = async |pod: Result<Pod, _>| {
+        if let Ok(pod) = pod
             && let Err(error) = serve(&client, &pods, &pod).await
         {
             // Gone or changed since: the next event tells.
@@ -29,7 +30,8 @@ pub async fn run(client: Client, namespace: String) {
                 "{error}"
             );
         }
-    }
+    };
+    events.for_each_concurrent(AT_ONCE, serve).await;
 }
 
 async fn serve(client: &Client, pods: &Api<Pod>, pod: &Pod) -> Result<(), kube::Error> {

@@ -11,14 +11,18 @@
 //! }
 //! ```
 
+mod faults;
 pub mod kubelet;
 mod kubernetes;
 mod leak;
 mod world;
+mod writes;
 
+pub use faults::Faults;
 pub use kubernetes::Kubernetes;
 pub use leak::assert_nothing_left;
-pub use world::World;
+pub use world::{Kind, World};
+pub use writes::Writes;
 
 /// Makes two tests of every story: `embedded::<story>` and `kubernetes::<story>`.
 #[macro_export]

@@ -1,8 +1,10 @@
 //! One namespace on some API server, with the controllers and a fake kubelet at work in it.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::Duration;
 
+use asb_controllers::{Caches, Scope};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -16,7 +18,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::{Kubernetes, kubelet};
+use crate::{Kubernetes, Writes, kubelet};
 
 /// The longest that a state may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -27,6 +29,11 @@ pub struct World {
     /// Controllers and kubelet; they stop with the world.
     tasks: JoinSet<()>,
     warm_pools: Option<AbortHandle>,
+    claims: Vec<AbortHandle>,
+    /// What the controllers write.
+    pub writes: Writes,
+    /// What the claim controllers measure.
+    pub claim_metrics: Arc<asb_controllers::claim::metrics::ClaimMetrics>,
     _data_dir: Option<tempfile::TempDir>,
 }
 
@@ -58,6 +65,13 @@ impl<K> Kind for K where
 impl World {
     /// On our own API server, in this process.
     pub async fn embedded() -> Self {
+        let mut world = Self::idle().await;
+        world.start_all().await;
+        world
+    }
+
+    /// On our own API server, without any controller.
+    pub async fn idle() -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let crds = asb_types::crd::all();
         let config = asb_apiserver::Config {
@@ -66,7 +80,7 @@ impl World {
             node_name: Some(kubelet::NODE.to_owned()),
         };
         let server = asb_apiserver::ApiServer::open(config).await.expect("the embedded API server opens");
-        Self::start(server.client("default"), Some(dir)).await
+        Self::new(server.client("default"), Some(dir)).await
     }
 
     /// On a real kube-apiserver, which the tests of one process share.
@@ -75,46 +89,91 @@ impl World {
         let kubernetes = tokio::task::spawn_blocking(Kubernetes::shared).await.expect("Kubernetes starts");
         let client = kubernetes.client().await;
         install_crds(&client).await;
-        Self::start(client, None).await
+        let mut world = Self::new(client, None).await;
+        world.start_all().await;
+        world
     }
 
-    async fn start(client: Client, data_dir: Option<tempfile::TempDir>) -> Self {
+    async fn new(client: Client, data_dir: Option<tempfile::TempDir>) -> Self {
         let namespace = format!("test-{:08x}", rand::random::<u32>());
         let object: Namespace =
             serde_json::from_value(json!({"metadata": {"name": namespace}})).expect("a Namespace");
         let namespaces: Api<Namespace> = Api::all(client.clone());
         namespaces.create(&PostParams::default(), &object).await.expect("a namespace of our own");
-        let mut world =
-            Self { client, namespace, tasks: JoinSet::new(), warm_pools: None, _data_dir: data_dir };
-        world.start_controller();
-        let config = world.config();
-        world.tasks.spawn(asb_controllers::template::run(world.client.clone(), config, || ()));
-        world.start_warm_pools(Default::default()).await;
+        let mut world = Self {
+            client,
+            namespace,
+            tasks: JoinSet::new(),
+            warm_pools: None,
+            claims: Vec::new(),
+            writes: Writes::default(),
+            claim_metrics: Arc::default(),
+            _data_dir: data_dir,
+        };
         world.tasks.spawn(kubelet::run(world.client.clone(), world.namespace.clone()));
         world
     }
 
+    async fn start_all(&mut self) {
+        let (caches, config) = (self.caches(), asb_controllers::Config::default());
+        self.tasks.spawn(asb_controllers::template::run(self.controllers(), caches, config));
+        self.start_controller();
+        self.start_warm_pools(Default::default()).await;
+        self.start_claims(Default::default());
+    }
+
+    /// Stops all controllers, for a test that brings its own; the kubelet goes on.
+    pub async fn without_controllers(mut self) -> Self {
+        self.warm_pools = None;
+        self.claims.clear();
+        self.tasks.shutdown().await;
+        self.tasks.spawn(kubelet::run(self.client.clone(), self.namespace.clone()));
+        self
+    }
+
     /// Starts a Sandbox controller for this namespace. A second one may run beside the first.
     pub fn start_controller(&mut self) {
-        self.tasks.spawn(asb_controllers::sandbox::run(self.client.clone(), self.config(), || ()));
+        let (caches, config) = (self.caches(), asb_controllers::Config::default());
+        self.tasks.spawn(asb_controllers::sandbox::run(self.controllers(), caches, config));
     }
 
     /// Starts the warm pool controller anew, with these settings and without any memory.
     pub async fn start_warm_pools(&mut self, settings: asb_controllers::warm_pool::Settings) {
         if let Some(running) = self.warm_pools.take() {
-            running.abort();
-            while !running.is_finished() {
-                tokio::task::yield_now().await;
-            }
+            stop(&running).await;
         }
-        let config = asb_controllers::Config { warm_pools: settings, ..self.config() };
-        let controller = asb_controllers::warm_pool::run(self.client.clone(), config, || ());
+        let config = asb_controllers::Config { warm_pools: settings, ..Default::default() };
+        let controller = asb_controllers::warm_pool::run(self.controllers(), self.caches(), config);
         self.warm_pools = Some(self.tasks.spawn(controller));
     }
 
-    /// What a controller of this namespace is started with.
-    pub fn config(&self) -> asb_controllers::Config {
-        asb_controllers::Config { namespace: Some(self.namespace.clone()), ..Default::default() }
+    /// Starts a claim controller. A second one may run beside the first.
+    pub fn start_claims(&mut self, settings: asb_controllers::claim::Settings) {
+        let claim_metrics = self.claim_metrics.clone();
+        let config = asb_controllers::Config { claims: settings, claim_metrics, ..Default::default() };
+        let controller = asb_controllers::claim::run(self.controllers(), self.caches(), config);
+        self.claims.push(self.tasks.spawn(controller));
+    }
+
+    /// Stops all claim controllers, wherever they are in their work.
+    pub async fn stop_claims(&mut self) {
+        for running in self.claims.drain(..) {
+            stop(&running).await;
+        }
+    }
+
+    /// What controllers talk through; their writes are counted.
+    fn controllers(&self) -> Client {
+        self.writes.through(self.client.clone())
+    }
+
+    /// A view of this namespace that no controller has yet: each stands for a process of its own.
+    fn caches(&mut self) -> Arc<Caches> {
+        let scope = Scope { namespaces: vec![self.namespace.clone()], extensions: true, ..Scope::default() };
+        let caches = Arc::new(Caches::new(scope));
+        let (client, fed) = (self.client.clone(), caches.clone());
+        self.tasks.spawn(async move { fed.run(&client).await });
+        caches
     }
 
     pub fn api<K: Kind>(&self) -> Api<K> {
@@ -172,6 +231,13 @@ impl World {
             Ok(Some(object)) => object,
             _ => panic!("{} {name:?} did not get there; last seen: {seen:#?}", K::kind(&())),
         }
+    }
+}
+
+async fn stop(task: &AbortHandle) {
+    task.abort();
+    while !task.is_finished() {
+        tokio::task::yield_now().await;
     }
 }
 

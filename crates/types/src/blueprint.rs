@@ -36,3 +36,13 @@ pub struct VolumeClaimTemplate {
     /// A core/v1 PersistentVolumeClaimSpec.
     pub spec: Map<String, Value>,
 }
+
+/// What becomes of a Pod that failed. Volumes are kept either way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum PodFailurePolicy {
+    /// It stays, and the Sandbox has finished.
+    #[default]
+    Keep,
+    /// It is replaced, after a pause that grows with every failure.
+    Recreate,
+}

@@ -8,11 +8,15 @@ pub const SUSPENDED: &str = "Suspended";
 pub const POD_SCHEDULED: &str = "PodScheduled";
 pub const FINISHED: &str = "Finished";
 
-/// Reasons of Sandbox conditions. Clients compare them.
+/// Reasons of Sandbox and SandboxClaim conditions. Clients compare them.
 pub mod reason {
+    pub const ADOPTION_CONFLICT: &str = "AdoptionConflict";
+    pub const CLAIM_EXPIRED: &str = "ClaimExpired";
     pub const DEPENDENCIES_NOT_READY: &str = "DependenciesNotReady";
     pub const DEPENDENCIES_READY: &str = "DependenciesReady";
+    pub const ENV_VARS_INJECTION_REJECTED: &str = "EnvVarsInjectionRejected";
     pub const INVALID_CONFIGURATION: &str = "InvalidConfiguration";
+    pub const INVALID_METADATA: &str = "InvalidMetadata";
     pub const MULTIPLE_PODS: &str = "MultiplePods";
     pub const NOT_SUSPENDED: &str = "NotSuspended";
     pub const POD_FAILED: &str = "PodFailed";
@@ -25,7 +29,11 @@ pub mod reason {
     pub const POD_TERMINATING: &str = "PodTerminating";
     pub const RECONCILER_ERROR: &str = "ReconcilerError";
     pub const SANDBOX_EXPIRED: &str = "SandboxExpired";
+    pub const SANDBOX_NOT_READY: &str = "SandboxNotReady";
     pub const SANDBOX_SUSPENDED: &str = "SandboxSuspended";
+    pub const TEMPLATE_NOT_FOUND: &str = "TemplateNotFound";
+    pub const VOLUME_CLAIM_TEMPLATES_ERROR: &str = "VolumeClaimTemplatesError";
+    pub const WARM_POOL_NOT_FOUND: &str = "WarmPoolNotFound";
 }
 
 /// What a condition should say now; [`set`] decides what that changes.

@@ -37,6 +37,16 @@ pub const MIGRATION_SHADOW: &str = "agents.x-k8s.io/migration-shadow";
 pub const MIGRATION_SOURCE_TEMPLATE: &str = "agents.x-k8s.io/migration-source-template";
 /// On claim and Sandbox: W3C trace headers as a JSON map.
 pub const TRACE_CONTEXT: &str = "opentelemetry.io/trace-context";
+/// On claim, as annotation or (older) label: the Sandbox that another controller chose for it. Read, never written.
+pub const SANDBOX_NAME: &str = "agents.x-k8s.io/sandbox-name";
+/// On claim: when this controller first saw it. Written only if asked for.
+pub const CONTROLLER_FIRST_OBSERVED_AT: &str = "agents.x-k8s.io/controller-first-observed-at";
+/// On claim: when it was Ready for the first time. Written only if asked for.
+pub const CLAIM_FIRST_READY_AT: &str = "agents.x-k8s.io/claim-first-ready-at";
+/// On claim: when an admission webhook first saw it. Read, never written.
+pub const WEBHOOK_FIRST_OBSERVED_AT: &str = "agents.x-k8s.io/webhook-first-observed-at";
+/// On claim: when the client asked for it. Read, never written.
+pub const CLIENT_FIRST_REQUESTED_AT: &str = "agents.x-k8s.io/client-first-requested-at";
 
 /// Whether a label of a Pod template is ours, so that users cannot set it on a Pod.
 pub fn is_reserved_label(key: &str) -> bool {

@@ -22,8 +22,8 @@ pub mod schemas;
 pub mod template;
 pub mod warm_pool;
 
-pub use blueprint::{PodTemplate, TemplateMetadata, VolumeClaimTemplate};
-pub use claim::{Claim, ClaimSpec, ClaimStatus};
+pub use blueprint::{PodFailurePolicy, PodTemplate, TemplateMetadata, VolumeClaimTemplate};
+pub use claim::{Claim, ClaimShutdownPolicy, ClaimSpec, ClaimStatus};
 pub use sandbox::{OperatingMode, Sandbox, SandboxSpec, SandboxStatus, ShutdownPolicy};
 pub use template::{Template, TemplateSpec};
 pub use warm_pool::{WarmPool, WarmPoolSpec, WarmPoolStatus};

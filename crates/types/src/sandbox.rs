@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde::{Deserialize, Serialize};
 
-use crate::{PodTemplate, VolumeClaimTemplate};
+use crate::{PodFailurePolicy, PodTemplate, VolumeClaimTemplate, condition};
 
 crate::kind::kind!(
     /// A sandbox: its Pod, its storage, and whether it should run.
@@ -20,6 +20,8 @@ pub struct SandboxSpec {
     /// `true`: a headless Service is made; `false`: it is removed; absent: one that exists is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_failure_policy: Option<PodFailurePolicy>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shutdown_time: Option<Time>,
     #[serde(default)]
@@ -59,6 +61,21 @@ pub struct SandboxStatus {
     pub node_name: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
+}
+
+impl Sandbox {
+    pub fn condition(&self, kind: &str) -> Option<&Condition> {
+        condition::get(&self.status.as_ref()?.conditions, kind)
+    }
+
+    pub fn is_ready(&self) -> bool {
+        self.condition(condition::READY).is_some_and(|ready| ready.status == "True")
+    }
+
+    /// The value of a label that says something.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.metadata.labels.as_ref()?.get(key).map(String::as_str).filter(|value| !value.is_empty())
+    }
 }
 
 impl SandboxSpec {

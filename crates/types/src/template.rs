@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::{PodTemplate, VolumeClaimTemplate};
+use crate::{PodFailurePolicy, PodTemplate, VolumeClaimTemplate};
 
 crate::kind::kind!(
     /// A blueprint and the policies for those who use it.
@@ -18,6 +18,8 @@ pub struct TemplateSpec {
     pub volume_claim_templates: Option<Vec<VolumeClaimTemplate>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<bool>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_failure_policy: Option<PodFailurePolicy>,
     /// Ingress and egress rules; absent means the secure default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_policy: Option<Map<String, Value>>,

@@ -27,7 +27,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Logs(logs) => logs::run(&data_dir, logs).await,
         Command::Rm(rm) => rm::run(&data_dir, rm).await,
         Command::Kubeconfig(kubeconfig) => kubeconfig::run(&data_dir, &kubeconfig).await,
-        Command::Controller(controller) => controller::run(controller).await,
+        Command::Controller(options) => Ok(controller::run(*options).await),
         Command::Migrate(migrate) => migrate::run(migrate).await,
     }
 }

@@ -14,7 +14,13 @@ struct Controller(Child);
 impl Controller {
     fn start(kubeconfig: &std::path::Path) -> Self {
         let mut command = Command::new(ASB);
-        command.args(["controller", "--kubeconfig"]).arg(kubeconfig).args(["--namespace", "default"]);
+        command.args(["controller", "--kubeconfig"]).arg(kubeconfig).args([
+            "--watch-namespaces",
+            "default",
+            "--leader-elect=false",
+            "--metrics-bind-address=0",
+            "--health-probe-bind-address=0",
+        ]);
         Self(command.stdin(Stdio::null()).spawn().expect("asb can be started"))
     }
 }

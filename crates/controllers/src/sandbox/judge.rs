@@ -6,6 +6,7 @@ use jiff::Timestamp;
 
 use super::child;
 use super::plan::{Problem, ProblemKind, Seen, Step, marked_expired, tracked_pod};
+use super::retry::Retry;
 use super::service;
 use crate::object::{Ownership, Pod, ownership};
 
@@ -44,7 +45,7 @@ pub fn judge(
     let mut set =
         |verdict: Verdict| condition::set(&mut status.conditions, verdict, sandbox.metadata.generation, now);
     set(suspended(sandbox, tracked, owned.is_some(), pod_unknown));
-    let finished = owned.and_then(finished);
+    let finished = owned.filter(|_| seen.retry.is_none()).and_then(finished);
     let scheduled = scheduled(owned, pod_unknown);
     finished.clone().into_iter().for_each(&mut set);
     scheduled.clone().into_iter().for_each(&mut set);
@@ -167,6 +168,11 @@ fn ready(sandbox: &Sandbox, seen: &Seen, tracked: Option<&Pod>, problems: &[Prob
     if sandbox.spec.operating_mode == OperatingMode::Suspended {
         let message = if tracked.is_some() { "Sandbox is suspending" } else { "Sandbox is suspended" };
         return verdict(Status::False, reason::SANDBOX_SUSPENDED, message.to_owned());
+    }
+    if let Some(Retry { failures, pause, .. }) = seen.retry {
+        let times = if failures == 1 { "once".to_owned() } else { format!("{failures} times in a row") };
+        let message = format!("Pod failed {times}; another one is made after a pause of {pause:?}");
+        return verdict(Status::False, reason::DEPENDENCIES_NOT_READY, message);
     }
     if let Some((why, message)) = tracked.and_then(terminal) {
         return verdict(Status::False, why, message.to_owned());

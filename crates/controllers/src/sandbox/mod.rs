@@ -11,9 +11,12 @@
 
 mod apply;
 mod child;
+mod defer;
 pub mod judge;
+mod milestone;
 pub mod plan;
-mod pod;
+pub(crate) mod pod;
+mod retry;
 mod service;
 #[cfg(test)]
 mod tests;
@@ -21,61 +24,66 @@ mod volume;
 
 use std::sync::Arc;
 
-use asb_types::{GROUP, Sandbox, key};
+use asb_types::{GROUP, Sandbox, SandboxStatus, key};
 use jiff::Timestamp;
 use kube::{Client, Resource};
 use tokio::task::JoinSet;
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 
 use crate::Config;
-use crate::cache::Cache;
-use crate::object::{Key, Pod, Service, VolumeClaim, controller_of, is_kind};
+use crate::caches::{BY_OWNER, Caches};
+use crate::event::Recorder;
+use crate::memory::Memories;
+use crate::object::{Key, controller_of, is_kind};
 use crate::queue::{Outcome, Queue};
-use crate::run;
-use crate::write::Kind;
+use crate::{cache, run, trace};
+use apply::MANAGER;
+use milestone::Change;
 use plan::{ProblemKind, Seen};
+use retry::Failures;
 
 /// What the controller knows and where it writes.
 pub(crate) struct World {
     client: Client,
+    caches: Arc<Caches>,
     config: Config,
-    sandboxes: Cache<Sandbox>,
-    pods: Cache<Pod>,
-    services: Cache<Service>,
-    volume_claims: Cache<VolumeClaim>,
-    queue: Queue<Key>,
+    memories: Memories<Memory>,
+    queue: Arc<Queue<Key>>,
+    events: Recorder,
 }
 
-/// Runs the controller until the future is dropped. `ready` is called once the caches are complete.
-pub async fn run(client: Client, config: Config, ready: impl FnOnce()) {
-    let world = Arc::new(World {
-        client,
-        sandboxes: Cache::new(|_| None),
-        pods: Cache::new(|pod| controller_of(pod).map(|owner| owner.uid.clone())),
-        services: Cache::new(|_| None),
-        volume_claims: Cache::new(|_| None),
-        queue: Queue::default(),
-        config,
-    });
-    // Dropped with this future, and with it every task.
-    let mut tasks = JoinSet::new();
-    tasks.spawn(world.clone().watch(|world| &world.sandboxes, |sandbox| Some(Key::of(sandbox))));
-    tasks.spawn(world.clone().watch(|world| &world.pods, sandbox_of));
-    tasks.spawn(world.clone().watch(|world| &world.services, sandbox_of));
-    tasks.spawn(world.clone().watch(|world| &world.volume_claims, sandbox_of));
-    tokio::join!(
-        world.sandboxes.synced(),
-        world.pods.synced(),
-        world.services.synced(),
-        world.volume_claims.synced()
+/// Runs the controller until it is asked to stop, or the future is dropped.
+pub async fn run(client: Client, caches: Arc<Caches>, config: Config) {
+    caches.synced().await;
+    let queue = Arc::new(Queue::new("sandbox", &config));
+    let _listening = (
+        caches.sandboxes.listen(waker(&queue, |sandbox| Some(Key::of(sandbox)))),
+        caches.pods.listen(waker(&queue, sandbox_of)),
+        caches.services.listen(waker(&queue, sandbox_of)),
+        caches.volume_claims.listen(waker(&queue, sandbox_of)),
     );
-    ready();
+    let (events, telling) = Recorder::new(client.clone(), MANAGER, config.sandbox_events);
+    let memories = Memories::default();
+    let world = Arc::new(World { client, caches: caches.clone(), config, memories, queue, events });
+    // Dropped with this future, and with it every worker.
+    let mut workers = JoinSet::new();
     for _ in 0..world.config.sandbox_workers {
-        tasks.spawn(world.clone().work());
+        workers.spawn(world.clone().work());
     }
-    while let Some(ended) = tasks.join_next().await {
-        tracing::error!(?ended, "a task of the sandbox controller ended");
-    }
+    let working = async {
+        run::join(workers).await;
+        drop(world); // and with it the recorder
+    };
+    tokio::join!(working, telling);
+}
+
+/// A listener that wakes the Sandboxes which a changed object concerned before and concerns now.
+fn waker<K>(
+    queue: &Arc<Queue<Key>>,
+    sandbox_of: fn(&K) -> Option<Key>,
+) -> impl Fn(&cache::Change<K>) + use<K> {
+    let queue = queue.clone();
+    move |change| change.sides().filter_map(|object| sandbox_of(object)).for_each(|key| queue.add(key))
 }
 
 /// The Sandbox that a child concerns: its controller, else the one of its name if it carries our label.
@@ -91,22 +99,51 @@ fn sandbox_of(child: &impl Resource) -> Option<Key> {
     }
 }
 
-async fn reconcile(world: &World, key: &Key) -> Outcome {
-    let Some(sandbox) = world.sandboxes.get(key) else { return Outcome::Done };
-    if sandbox.metadata.deletion_timestamp.is_some() {
-        return Outcome::Done;
-    }
-    let now = Timestamp::now();
-    let plan = plan::plan(&sandbox, &world.observe(&sandbox), now);
-    let mut problems = plan.problems;
-    problems.extend(apply::apply(world, &key.namespace, plan.actions).await);
+/// What is remembered of a Sandbox between passes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Memory {
+    failures: Failures,
+    /// Since when its Pod's metadata should be different.
+    drift: Option<Timestamp>,
+    /// The change of mode that is underway.
+    change: Option<Change>,
+}
 
-    let status =
-        judge::judge(&sandbox, &world.observe(&sandbox), &problems, &world.config.cluster_domain, now);
-    if judge::worth_writing(sandbox.status.as_ref(), &status)
-        && let Err(problem) = apply::write_status(world, &sandbox, &status).await
-    {
-        problems.push(problem);
+async fn reconcile(world: &World, key: &Key) -> Outcome {
+    let sandbox = world.caches.sandboxes.get(key);
+    let Some(sandbox) = sandbox.filter(|sandbox| sandbox.metadata.deletion_timestamp.is_none()) else {
+        world.memories.forget(key);
+        return Outcome::Done;
+    };
+    let now = Timestamp::now();
+    let mut memory = world.memories.recall(&*sandbox).unwrap_or_default();
+    let seen = world.observe(&sandbox, &mut memory, now);
+    if let Ok(Some(pod)) = plan::tracked_pod(&seen) {
+        let (name, phase) = (&pod.metadata.name, &pod.status.phase);
+        tracing::debug!(pod.Name = name, pod.Phase = phase, "ExistingPodStatusObserved");
+    }
+    let mut plan = plan::plan(&sandbox, &seen, now);
+    defer::pod_patch(&mut plan, &mut memory.drift, world.config.write_behind, now);
+    let mut problems = std::mem::take(&mut plan.problems);
+    if let Some(context) = trace::context(world.config.traces.as_deref(), &Span::current(), &*sandbox) {
+        problems.extend(apply::write_trace(world, key, &context).await.err());
+    }
+    problems.extend(apply::apply(world, &key.namespace, std::mem::take(&mut plan.actions)).await);
+
+    let seen = world.observe(&sandbox, &mut memory, now);
+    let status = judge::judge(&sandbox, &seen, &problems, &world.config.cluster_domain, now);
+    if judge::worth_writing(sandbox.status.as_ref(), &status) {
+        match defer::first_status(&sandbox, &status, now) {
+            Some(left) => plan.look_again_after(left),
+            None => match apply::write_status(world, &sandbox, &status).await {
+                Ok(()) => world.tell(&sandbox, &status, &mut memory, now),
+                Err(problem) => problems.push(problem),
+            },
+        }
+    }
+    match memory == Memory::default() {
+        true => world.memories.forget(key),
+        false => world.memories.remember(&*sandbox, memory),
     }
     for problem in problems.iter().filter(|problem| problem.kind == ProblemKind::Failed) {
         tracing::warn!(step = ?problem.step, problem = %problem.message, "sandbox is not as it should be");
@@ -120,36 +157,63 @@ async fn reconcile(world: &World, key: &Key) -> Outcome {
 }
 
 impl World {
-    /// Keeps one cache; every object that changes wakes the Sandbox that it concerns.
-    async fn watch<K>(self: Arc<Self>, cache: fn(&Self) -> &Cache<K>, sandbox_of: fn(&K) -> Option<Key>)
-    where
-        K: Kind + Send + 'static,
-    {
-        let api = run::scope(&self.client, self.config.namespace.as_deref());
-        let wake = |object: &K| sandbox_of(object).into_iter().for_each(|key| self.queue.add(key));
-        run::watch(api, cache(&self), wake).await;
-    }
-
     async fn work(self: Arc<Self>) {
         let reconcile = async |key: Key| {
-            let span = tracing::info_span!("sandbox", sandbox = %key);
+            let span = self.span(&key);
             reconcile(&self, &key).instrument(span).await
         };
         run::work(&self.queue, reconcile).await;
     }
 
-    fn observe(&self, sandbox: &Sandbox) -> Seen {
+    /// The span of one pass, which belongs to the trace of whoever asked for the Sandbox.
+    fn span(&self, key: &Key) -> Span {
+        let span = tracing::info_span!(
+            "ReconcileSandbox",
+            sandbox.name = key.name,
+            sandbox.namespace = key.namespace,
+            "agents.x-k8s.io/created-by" = tracing::field::Empty,
+        );
+        let sandbox = self.caches.sandboxes.get(key);
+        let labels = sandbox.as_ref().and_then(|sandbox| sandbox.metadata.labels.as_ref());
+        if let Some(creator) = labels.and_then(|labels| labels.get(key::CREATED_BY)) {
+            span.record(key::CREATED_BY, key::normalized_creator(creator));
+        }
+        trace::join(self.config.traces.as_deref(), &span, sandbox.as_deref());
+        span
+    }
+
+    /// Counts what a status that was written means, and tells users what they should know of.
+    fn tell(&self, sandbox: &Sandbox, status: &SandboxStatus, memory: &mut Memory, now: Timestamp) {
+        if let Some(event) = milestone::event(sandbox.status.as_ref(), status) {
+            self.events.record(sandbox, &event);
+        }
+        let namespace = sandbox.metadata.namespace.as_deref().unwrap_or_default();
+        for milestone in milestone::judge(sandbox, status, &mut memory.change, now) {
+            self.config.metrics.happened(namespace, milestone);
+        }
+    }
+
+    fn observe(&self, sandbox: &Sandbox, memory: &mut Memory, now: Timestamp) -> Seen {
         let key = Key::of(sandbox);
-        let annotation = sandbox.metadata.annotations.as_ref().and_then(|notes| notes.get(key::POD_NAME));
-        let pod_name = annotation.filter(|name| !name.is_empty()).unwrap_or(&key.name);
         let named = |name: &str| Key::new(&key.namespace, name);
         let uid = sandbox.metadata.uid.as_deref().unwrap_or_default();
-        Seen {
-            owned_pods: self.pods.find(uid),
+        let mut seen = Seen {
+            owned_pods: self.caches.pods.find(BY_OWNER, uid),
             // An old annotation that leads nowhere must not hide a Pod that stands in our way.
-            named_pod: self.pods.get(&named(pod_name)).or_else(|| self.pods.get(&named(&key.name))),
-            service: self.services.get(&key),
-            volume_claims: volume::names(sandbox).map(|name| self.volume_claims.get(&named(&name))).collect(),
+            named_pod: self
+                .caches
+                .pods
+                .get(&named(plan::pod_name(sandbox)))
+                .or_else(|| self.caches.pods.get(&named(&key.name))),
+            service: self.caches.services.get(&key),
+            volume_claims: volume::names(sandbox)
+                .map(|name| self.caches.volume_claims.get(&named(&name)))
+                .collect(),
+            retry: None,
+        };
+        if let [pod] = seen.owned_pods.as_slice() {
+            seen.retry = memory.failures.note(sandbox, pod, now);
         }
+        seen
     }
 }

@@ -11,10 +11,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asb_types::{OperatingMode, Sandbox, ShutdownPolicy, condition};
+use asb_types::{OperatingMode, Sandbox, ShutdownPolicy, condition, key};
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::retry::Retry;
 use super::{pod, service, volume};
 use crate::object::{Ownership, Pod, Service, VolumeClaim, ownership};
 use crate::write::Identity;
@@ -29,6 +30,8 @@ pub struct Seen {
     pub service: Option<Arc<Service>>,
     /// One entry per volume claim template, in their order.
     pub volume_claims: Vec<Option<Arc<VolumeClaim>>>,
+    /// Whether and when the tracked Pod, which failed, is made again.
+    pub retry: Option<Retry>,
 }
 
 /// One effect on the API.
@@ -79,8 +82,14 @@ pub enum ProblemKind {
 pub struct Plan {
     pub actions: Vec<Action>,
     pub problems: Vec<Problem>,
-    /// Time until the Sandbox expires.
     pub look_again: Option<Duration>,
+}
+
+impl Plan {
+    /// The earliest wish wins.
+    pub fn look_again_after(&mut self, delay: Duration) {
+        self.look_again = Some(self.look_again.map_or(delay, |other| other.min(delay)));
+    }
 }
 
 pub fn plan(sandbox: &Sandbox, seen: &Seen, now: Timestamp) -> Plan {
@@ -91,15 +100,24 @@ pub fn plan(sandbox: &Sandbox, seen: &Seen, now: Timestamp) -> Plan {
         return expire(sandbox, seen);
     }
     let mut plan = Plan { look_again: time_left(sandbox, now), ..Plan::default() };
+    let pause = seen.retry.map(|retry| retry.left).filter(|left| !left.is_zero());
+    pause.into_iter().for_each(|left| plan.look_again_after(left));
     volume::plan(sandbox, &seen.volume_claims, &mut plan);
     match tracked_pod(seen) {
         Err(problem) => plan.problems.push(problem),
         Ok(tracked) => {
-            plan_pod(sandbox, tracked, &mut plan);
+            plan_pod(sandbox, tracked, seen.retry, &mut plan);
             service::plan(sandbox, seen.service.as_deref(), &mut plan);
         }
     }
     plan
+}
+
+/// The name of a Sandbox's Pod: its own, unless an older controller noted another.
+pub fn pod_name(sandbox: &Sandbox) -> &str {
+    let noted = sandbox.metadata.annotations.as_ref().and_then(|notes| notes.get(key::POD_NAME));
+    let own = sandbox.metadata.name.as_deref().unwrap_or_default();
+    noted.map(String::as_str).filter(|name| !name.is_empty()).unwrap_or(own)
 }
 
 /// The one Pod to look at: an owned one wins over a stranger under the tracked name.
@@ -144,13 +162,18 @@ fn expire(sandbox: &Sandbox, seen: &Seen) -> Plan {
     Plan { actions, ..Plan::default() }
 }
 
-fn plan_pod(sandbox: &Sandbox, tracked: Option<&Arc<Pod>>, plan: &mut Plan) {
+fn plan_pod(sandbox: &Sandbox, tracked: Option<&Arc<Pod>>, retry: Option<Retry>, plan: &mut Plan) {
     match (sandbox.spec.operating_mode, tracked) {
         (OperatingMode::Suspended, Some(pod)) if is_owned(&**pod, sandbox) && !pod.terminating() => {
             plan.actions.push(Action::DeletePod(Identity::of(&**pod)));
         }
         (OperatingMode::Suspended, _) => {}
         (OperatingMode::Running, None) => plan.actions.push(Action::CreatePod(pod::desired(sandbox))),
+        (OperatingMode::Running, Some(pod)) if retry.is_some_and(|retry| retry.left.is_zero()) => {
+            if is_owned(&**pod, sandbox) && !pod.terminating() {
+                plan.actions.push(Action::DeletePod(Identity::of(&**pod)));
+            }
+        }
         // A terminating Pod is waited for: two Pods of one Sandbox must never overlap.
         (OperatingMode::Running, Some(pod)) => match pod::reconcile(sandbox, pod) {
             Ok(Some(patch)) => {

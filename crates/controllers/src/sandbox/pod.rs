@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use asb_types::{EXTENSIONS_GROUP, Sandbox, key};
+use asb_types::{EXTENSIONS_GROUP, Sandbox, TemplateMetadata, key};
 use serde_json::{Map, Value, json};
 
 use super::child::{self, Adoption};
 use super::volume;
-use crate::object::{Pod, controller_of};
+use crate::object::{Pod, controller_of, is_kind};
 
 type Strings = BTreeMap<String, String>;
 
@@ -56,17 +56,29 @@ pub fn reconcile(sandbox: &Sandbox, pod: &Pod) -> Result<Option<Value>, String> 
 /// Labels and annotations that the Pod should have, from the template and from the Sandbox itself.
 fn desired_metadata(sandbox: &Sandbox) -> (Strings, Strings) {
     let template = sandbox.spec.pod_template.metadata.clone().unwrap_or_default();
-    let keep = |mut map: Strings, reserved: fn(&str) -> bool| {
-        map.retain(|key, _| !reserved(key));
-        map
-    };
-    let mut labels = keep(template.labels, key::is_reserved_label);
-    let mut annotations = keep(template.annotations, key::is_reserved_annotation);
+    let in_pool =
+        controller_of(sandbox).is_some_and(|owner| is_kind(owner, EXTENSIONS_GROUP, "SandboxWarmPool"));
+    let (mut labels, mut annotations) = reaching(template, in_pool);
     let lists = [(key::PROPAGATED_LABELS, join(&labels)), (key::PROPAGATED_ANNOTATIONS, join(&annotations))];
     annotations
         .extend(lists.into_iter().filter(|(_, list)| !list.is_empty()).map(|(key, list)| (key.into(), list)));
     labels.insert(key::SANDBOX_NAME_HASH.to_owned(), child::hash(sandbox));
     labels.extend(extension_labels(sandbox));
+    (labels, annotations)
+}
+
+/// What of a Pod template's labels and annotations reaches the Pod.
+///
+/// Ours never do. That a Pod may be evicted, which a pool says of every member, ends with the pool's control of it;
+/// so a claim can take a member without touching its spec.
+pub fn reaching(template: TemplateMetadata, in_pool: bool) -> (Strings, Strings) {
+    let TemplateMetadata { mut labels, mut annotations, .. } = template;
+    let of_a_pool = labels.contains_key(key::WARM_POOL_SANDBOX);
+    if of_a_pool && !in_pool && annotations.get(key::SAFE_TO_EVICT).is_some_and(|value| value == "true") {
+        annotations.remove(key::SAFE_TO_EVICT);
+    }
+    labels.retain(|key, _| !key::is_reserved_label(key));
+    annotations.retain(|key, _| !key::is_reserved_annotation(key));
     (labels, annotations)
 }
 

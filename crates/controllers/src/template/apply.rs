@@ -13,10 +13,12 @@ pub async fn apply(world: &World, template: &Key, actions: Vec<Action>) -> Vec<S
     let mut problems = Vec::new();
     for action in actions {
         let done = match action {
-            Action::PatchTemplate(patch) => writer.merge(&template.name, &patch, &world.templates).await,
-            Action::CreatePolicy(object) => writer.create(&object, &world.policies).await,
-            Action::ReplacePolicy(policy) => writer.replace(&*policy, &world.policies).await,
-            Action::DeletePolicy(identity) => writer.delete(identity, &world.policies).await,
+            Action::PatchTemplate(patch) => {
+                writer.merge(&template.name, &patch, &world.caches.templates).await
+            }
+            Action::CreatePolicy(object) => writer.create(&object, &world.caches.network_policies).await,
+            Action::ReplacePolicy(policy) => writer.replace(&*policy, &world.caches.network_policies).await,
+            Action::DeletePolicy(identity) => writer.delete(identity, &world.caches.network_policies).await,
         };
         problems.extend(done.err().map(|error| write::message(&error)));
     }

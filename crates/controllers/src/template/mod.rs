@@ -18,47 +18,45 @@ mod tests;
 
 use std::sync::Arc;
 
-use asb_types::{EXTENSIONS_GROUP, Template, name};
+use asb_types::{EXTENSIONS_GROUP, name};
 use kube::Client;
 use tokio::task::JoinSet;
 use tracing::Instrument;
 
 use crate::Config;
-use crate::cache::Cache;
+use crate::caches::Caches;
 use crate::object::{Key, NetworkPolicy, controller_of, is_kind};
 use crate::queue::{Outcome, Queue};
-use crate::run;
+use crate::{run, trace};
 
 /// What the controller knows and where it writes.
 pub(crate) struct World {
     client: Client,
+    caches: Arc<Caches>,
     config: Config,
-    templates: Cache<Template>,
-    policies: Cache<NetworkPolicy>,
-    queue: Queue<Key>,
+    queue: Arc<Queue<Key>>,
 }
 
-/// Runs the controller until the future is dropped. `ready` is called once the caches are complete.
-pub async fn run(client: Client, config: Config, ready: impl FnOnce()) {
-    let world = Arc::new(World {
-        client,
-        templates: Cache::new(|_| None),
-        policies: Cache::new(|_| None),
-        queue: Queue::default(),
-        config,
-    });
-    // Dropped with this future, and with it every task.
-    let mut tasks = JoinSet::new();
-    tasks.spawn(world.clone().watch_templates());
-    tasks.spawn(world.clone().watch_policies());
-    tokio::join!(world.templates.synced(), world.policies.synced());
-    ready();
+/// Runs the controller until it is asked to stop, or the future is dropped.
+pub async fn run(client: Client, caches: Arc<Caches>, config: Config) {
+    caches.synced().await;
+    let queue = Arc::new(Queue::new("sandboxtemplate", &config));
+    let (of_templates, of_policies) = (queue.clone(), queue.clone());
+    let _listening = (
+        caches.templates.listen(move |change| {
+            change.sides().for_each(|template| of_templates.add(Key::of(&**template)));
+        }),
+        caches.network_policies.listen(move |change| {
+            change.sides().filter_map(|policy| template_of(policy)).for_each(|key| of_policies.add(key));
+        }),
+    );
+    let world = Arc::new(World { client, caches: caches.clone(), config, queue });
+    // Dropped with this future, and with it every worker.
+    let mut workers = JoinSet::new();
     for _ in 0..world.config.template_workers {
-        tasks.spawn(world.clone().work());
+        workers.spawn(world.clone().work());
     }
-    while let Some(ended) = tasks.join_next().await {
-        tracing::error!(?ended, "a task of the template controller ended");
-    }
+    run::join(workers).await;
 }
 
 /// The template that a policy concerns: its controller, else the one that reserves its name.
@@ -73,8 +71,9 @@ fn template_of(policy: &NetworkPolicy) -> Option<Key> {
 }
 
 async fn reconcile(world: &World, key: &Key) -> Outcome {
-    let Some(template) = world.templates.get(key) else { return Outcome::Done };
-    let policy = world.policies.get(&Key::new(&key.namespace, &name::network_policy(&key.name)));
+    let Some(template) = world.caches.templates.get(key) else { return Outcome::Done };
+    let policy =
+        world.caches.network_policies.get(&Key::new(&key.namespace, &name::network_policy(&key.name)));
     let plan = plan::plan(&template, policy.as_deref(), &world.config.router_namespace);
     let mut problems: Vec<String> = plan.problem.into_iter().collect();
     problems.extend(apply::apply(world, key, plan.actions).await);
@@ -85,21 +84,15 @@ async fn reconcile(world: &World, key: &Key) -> Outcome {
 }
 
 impl World {
-    async fn watch_templates(self: Arc<Self>) {
-        let api = run::scope(&self.client, self.config.namespace.as_deref());
-        run::watch(api, &self.templates, |template| self.queue.add(Key::of(template))).await;
-    }
-
-    async fn watch_policies(self: Arc<Self>) {
-        let api = run::scope(&self.client, self.config.namespace.as_deref());
-        let wake =
-            |policy: &NetworkPolicy| template_of(policy).into_iter().for_each(|key| self.queue.add(key));
-        run::watch(api, &self.policies, wake).await;
-    }
-
     async fn work(self: Arc<Self>) {
         let reconcile = async |key: Key| {
-            let span = tracing::info_span!("template", template = %key);
+            let span = tracing::info_span!(
+                "ReconcileSandboxTemplate",
+                sandboxtemplate.name = key.name,
+                sandboxtemplate.namespace = key.namespace,
+            );
+            let template = self.caches.templates.get(&key);
+            trace::join(self.config.traces.as_deref(), &span, template.as_deref());
             reconcile(&self, &key).instrument(span).await
         };
         run::work(&self.queue, reconcile).await;

@@ -1,10 +1,10 @@
 //! Carries a plan out. The only effects of the SandboxWarmPool controller; it makes no choices.
 
-use asb_types::WarmPool;
+use asb_types::{WarmPool, WarmPoolStatus};
 use futures::future::join_all;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::plan::{Plan, judge};
+use super::plan::Plan;
 use super::{World, progress};
 use crate::object::Key;
 use crate::write::{self, Refused, Writer};
@@ -28,14 +28,15 @@ pub async fn apply(world: &World, pool: &WarmPool, plan: &Plan) -> Applied {
     let writer = Writer { client: &world.client, namespace: &namespace, manager: MANAGER };
     let mut applied = Applied::default();
     for (name, patch) in &plan.patches {
-        applied.note(writer.merge(name, patch, &world.sandboxes).await);
+        applied.note(writer.merge(name, patch, &world.caches.sandboxes).await);
     }
     let deletions = plan.deletions.clone();
-    let (_, errors) = slow_start(deletions, |identity| writer.delete(identity, &world.sandboxes)).await;
+    let (_, errors) =
+        slow_start(deletions, |identity| writer.delete(identity, &world.caches.sandboxes)).await;
     errors.into_iter().for_each(|error| applied.note(Err(error)));
     if let Some((sandbox, count)) = &plan.create {
         let (created, errors) =
-            slow_start(vec![(); *count], |()| writer.create(sandbox, &world.sandboxes)).await;
+            slow_start(vec![(); *count], |()| writer.create(sandbox, &world.caches.sandboxes)).await;
         applied.created = created;
         errors.into_iter().for_each(|error| applied.note(Err(error)));
     }
@@ -47,15 +48,21 @@ pub async fn apply(world: &World, pool: &WarmPool, plan: &Plan) -> Applied {
     applied
 }
 
-/// Writes the status if it changed, whatever became of the rest.
-pub async fn write_status(world: &World, pool: &WarmPool) -> Result<(), kube::Error> {
+/// Writes the status; fields that are gone are named with null, because a merge patch keeps the rest.
+pub async fn write_status(
+    world: &World,
+    pool: &WarmPool,
+    status: &WarmPoolStatus,
+) -> Result<(), kube::Error> {
     let Key { namespace, name } = Key::of(pool);
     let writer = Writer { client: &world.client, namespace: &namespace, manager: MANAGER };
-    let status = judge(pool, &world.members(pool));
-    if pool.status.as_ref() == Some(&status) {
-        return Ok(());
+    let mut patch = json!(status);
+    for field in ["conditions", "updatedReplicas"] {
+        if patch.get(field).is_none() {
+            patch[field] = Value::Null;
+        }
     }
-    writer.merge_status(&name, &json!(status), &world.pools).await
+    writer.merge_status(&name, &patch, &world.caches.pools).await
 }
 
 /// Calls `act` for 1, 2, 4, 8… items at a time, so that one error costs one call and not hundreds.

@@ -56,6 +56,9 @@ impl<'a> Blueprint<'a> {
         if let Some(service) = spec.service {
             wanted["service"] = json!(service);
         }
+        if let Some(policy) = spec.pod_failure_policy {
+            wanted["podFailurePolicy"] = json!(policy);
+        }
         json!({
             "apiVersion": format!("{}/{}", asb_types::GROUP, asb_types::VERSION),
             "kind": "Sandbox",
@@ -89,6 +92,7 @@ impl<'a> Blueprint<'a> {
             pod_template: _, // as `pod_spec`
             volume_claim_templates,
             service,
+            pod_failure_policy,
             network_policy: _,
             network_policy_management: _,
             env_vars_injection_policy: _,
@@ -98,6 +102,7 @@ impl<'a> Blueprint<'a> {
         canonical(&json!(member.spec.pod_template.spec)) == canonical(&json!(self.pod_spec))
             && same_claims(member.spec.volume_claims(), claims)
             && member.spec.service == *service
+            && member.spec.pod_failure_policy.unwrap_or_default() == pod_failure_policy.unwrap_or_default()
     }
 }
 
@@ -108,6 +113,7 @@ fn hash(template: &Template, pod_spec: &Map<String, Value>) -> String {
         "podTemplate": {"metadata": spec.pod_template.metadata, "spec": pod_spec},
         "volumeClaimTemplates": spec.volume_claim_templates,
         "service": spec.service,
+        "podFailurePolicy": spec.pod_failure_policy,
     });
     name::name_hash(&blueprint.to_string())
 }

@@ -13,25 +13,27 @@
 
 mod apply;
 pub mod blueprint;
+pub mod judge;
 pub mod pace;
 pub mod plan;
 mod progress;
+pub mod rollout;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use asb_types::{EXTENSIONS_GROUP, Sandbox, Template, WarmPool, key};
+use asb_types::WarmPool;
 use jiff::Timestamp;
 use kube::Client;
 use tokio::task::JoinSet;
 use tracing::Instrument;
 
 use crate::Config;
-use crate::cache::Cache;
-use crate::object::{Key, controller_of, is_kind};
+use crate::caches::{BY_POOL_LABEL, BY_TEMPLATE, Caches, pool_of, template_of};
+use crate::memory::Memories;
+use crate::object::Key;
 use crate::queue::{Outcome, Queue};
 use crate::{run, write};
 use plan::{Memory, Seen};
@@ -72,83 +74,72 @@ impl Default for Settings {
 /// What the controller knows and where it writes.
 pub(crate) struct World {
     client: Client,
+    caches: Arc<Caches>,
     config: Config,
-    /// By the template that they name.
-    pools: Cache<WarmPool>,
-    templates: Cache<Template>,
-    /// By the pool whose label they carry.
-    sandboxes: Cache<Sandbox>,
-    /// By the UID of the pool: another pool of the same name begins anew.
-    memories: Mutex<HashMap<Key, (String, Memory)>>,
-    queue: Queue<Key>,
+    memories: Memories<Memory>,
+    queue: Arc<Queue<Key>>,
 }
 
-/// Runs the controller until the future is dropped. `ready` is called once the caches are complete.
-pub async fn run(client: Client, config: Config, ready: impl FnOnce()) {
-    let world = Arc::new(World {
-        client,
-        pools: Cache::new(|pool| Some(template_of(pool).to_string())),
-        templates: Cache::new(|_| None),
-        sandboxes: Cache::new(pool_label),
-        memories: Mutex::default(),
-        queue: Queue::default(),
-        config,
-    });
-    // Dropped with this future, and with it every task.
-    let mut tasks = JoinSet::new();
-    tasks.spawn(world.clone().watch_pools());
-    tasks.spawn(world.clone().watch_templates());
-    tasks.spawn(world.clone().watch_sandboxes());
-    tokio::join!(world.pools.synced(), world.templates.synced(), world.sandboxes.synced());
-    ready();
+/// Runs the controller until it is asked to stop, or the future is dropped.
+pub async fn run(client: Client, caches: Arc<Caches>, config: Config) {
+    caches.synced().await;
+    let queue = Arc::new(Queue::new("sandboxwarmpool", &config));
+    let (of_pools, of_sandboxes, of_templates) = (queue.clone(), queue.clone(), queue.clone());
+    let pools = caches.clone();
+    let _listening = (
+        caches.pools.listen(move |change| change.sides().for_each(|pool| of_pools.add(Key::of(&**pool)))),
+        caches.sandboxes.listen(move |change| {
+            change.sides().filter_map(|sandbox| pool_of(sandbox)).for_each(|key| of_sandboxes.add(key));
+        }),
+        caches.templates.listen(move |change| {
+            let names = change.sides().map(|template| Key::of(&**template).to_string());
+            let concerned = names.flat_map(|name| pools.pools.find(BY_TEMPLATE, &name));
+            concerned.for_each(|pool| of_templates.add(Key::of(&*pool)));
+        }),
+    );
+    let world =
+        Arc::new(World { client, caches: caches.clone(), config, memories: Memories::default(), queue });
+    // Dropped with this future, and with it every worker.
+    let mut workers = JoinSet::new();
     for _ in 0..world.config.warm_pools.workers {
-        tasks.spawn(world.clone().work());
+        workers.spawn(world.clone().work());
     }
-    while let Some(ended) = tasks.join_next().await {
-        tracing::error!(?ended, "a task of the warm pool controller ended");
-    }
-}
-
-fn template_of(pool: &WarmPool) -> Key {
-    Key::new(pool.metadata.namespace.as_deref().unwrap_or_default(), &pool.spec.sandbox_template_ref.name)
-}
-
-/// The pool that controls a Sandbox.
-fn pool_of(sandbox: &Sandbox) -> Option<Key> {
-    let owner = controller_of(sandbox).filter(|owner| is_kind(owner, EXTENSIONS_GROUP, "SandboxWarmPool"))?;
-    Some(Key::new(sandbox.metadata.namespace.as_deref().unwrap_or_default(), &owner.name))
-}
-
-/// Namespace and pool hash of a Sandbox that carries the label of a pool.
-fn pool_label(sandbox: &Sandbox) -> Option<String> {
-    let hash = sandbox.metadata.labels.as_ref()?.get(key::WARM_POOL_SANDBOX)?;
-    Some(Key::new(sandbox.metadata.namespace.as_deref().unwrap_or_default(), hash).to_string())
+    run::join(workers).await;
 }
 
 async fn reconcile(world: &World, key: &Key) -> Outcome {
-    let pool = world.pools.get(key).filter(|pool| pool.metadata.deletion_timestamp.is_none());
+    let pool = world.caches.pools.get(key).filter(|pool| pool.metadata.deletion_timestamp.is_none());
     let Some(pool) = pool else {
-        world.forget(key);
+        world.memories.forget(key);
         return Outcome::Done;
     };
-    let memory = world.recall(key, &pool).await;
-    let seen = Seen { sandboxes: world.members(&pool), template: world.templates.get(&template_of(&pool)) };
+    let memory = world.recall(&pool).await;
+    let seen = world.observe(&pool);
     let settings = &world.config.warm_pools;
     let mut plan = plan::plan(&pool, &seen, &memory, settings, Timestamp::now(), rand::random());
     let mut applied = apply::apply(world, &pool, &plan).await;
     plan.memory.pace.created(applied.created);
+    let stuck = plan.memory.stuck;
     if applied.unreported {
         plan.memory.stuck = memory.stuck; // told at the next try
     }
-    world.remember(key, &pool, plan.memory);
 
-    if let Err(error) = apply::write_status(world, &pool).await {
-        applied.problems.push(write::message(&error));
+    let (seen, now) = (world.observe(&pool), Timestamp::now());
+    let status = judge::judge(&pool, &seen.sandboxes, seen.template.as_deref(), stuck, now);
+    let mut later = plan.look_again;
+    match judge::wait(pool.status.as_ref(), &status, &mut plan.memory.unsaid, now) {
+        None => {}
+        Some(Duration::ZERO) => {
+            let written = apply::write_status(world, &pool, &status).await;
+            applied.problems.extend(written.err().map(|error| write::message(&error)));
+        }
+        Some(wait) => later = Some(later.map_or(wait, |later| later.min(wait))),
     }
+    world.memories.remember(&*pool, plan.memory);
     for problem in &applied.problems {
         tracing::warn!(%problem, "warm pool is not as it should be");
     }
-    match plan.look_again {
+    match later {
         _ if applied.conflicts > 0 || !applied.problems.is_empty() => Outcome::Failed,
         Some(delay) => Outcome::After(delay),
         None => Outcome::Done,
@@ -156,54 +147,23 @@ async fn reconcile(world: &World, key: &Key) -> Outcome {
 }
 
 impl World {
-    /// Everything that carries the label of a pool.
-    fn members(&self, pool: &WarmPool) -> Vec<Arc<Sandbox>> {
-        self.sandboxes.find(&Key::new(&Key::of(pool).namespace, &plan::hash(pool)).to_string())
+    /// The pool's template, and everything that carries the pool's label.
+    fn observe(&self, pool: &WarmPool) -> Seen {
+        let label = Key::new(&Key::of(pool).namespace, &plan::hash(pool)).to_string();
+        Seen {
+            sandboxes: self.caches.sandboxes.find(BY_POOL_LABEL, &label),
+            template: self.caches.templates.get(&template_of(pool)),
+        }
     }
 
     /// What is remembered of a pool; of one that is new to this process, what its events tell.
-    async fn recall(&self, key: &Key, pool: &WarmPool) -> Memory {
-        let uid = pool.metadata.uid.as_deref().unwrap_or_default();
-        let known = self.lock().get(key).filter(|(of, _)| of == uid).map(|(_, memory)| memory.clone());
-        if let Some(memory) = known {
+    async fn recall(&self, pool: &WarmPool) -> Memory {
+        if let Some(memory) = self.memories.recall(pool) {
             return memory;
         }
         // Without the right to read events, a warning may come twice. That is all.
         let stuck = progress::was_stuck(&self.client, pool).await.unwrap_or(false);
         Memory { stuck, ..Memory::default() }
-    }
-
-    fn remember(&self, key: &Key, pool: &WarmPool, memory: Memory) {
-        let uid = pool.metadata.uid.clone().unwrap_or_default();
-        self.lock().insert(key.clone(), (uid, memory));
-    }
-
-    fn forget(&self, key: &Key) {
-        self.lock().remove(key);
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Key, (String, Memory)>> {
-        self.memories.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    async fn watch_pools(self: Arc<Self>) {
-        let api = run::scope(&self.client, self.config.namespace.as_deref());
-        run::watch(api, &self.pools, |pool| self.queue.add(Key::of(pool))).await;
-    }
-
-    async fn watch_templates(self: Arc<Self>) {
-        let api = run::scope(&self.client, self.config.namespace.as_deref());
-        let wake = |template: &Template| {
-            let pools = self.pools.find(&Key::of(template).to_string());
-            pools.iter().for_each(|pool| self.queue.add(Key::of(&**pool)));
-        };
-        run::watch(api, &self.templates, wake).await;
-    }
-
-    async fn watch_sandboxes(self: Arc<Self>) {
-        let api = run::scope(&self.client, self.config.namespace.as_deref());
-        let wake = |sandbox: &Sandbox| pool_of(sandbox).into_iter().for_each(|key| self.queue.add(key));
-        run::watch(api, &self.sandboxes, wake).await;
     }
 
     async fn work(self: Arc<Self>) {

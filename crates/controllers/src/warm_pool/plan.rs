@@ -6,6 +6,7 @@
 //! somebody else's ──► ignored (a claimed member is one)
 //! on its way out ───► terminating: holds its place, is not counted as a member
 //! stale ────────────► deleted            (ours under Recreate; nobody's always)
+//!                     replaced one by one (ours under RollingUpdate, while it is Ready)
 //! nobody's ─────────► adopted
 //! not Ready ────────┬ young ─► kept, looked at again when its grace ends
 //!                   ├ unschedulable ─► held: a replacement would wait as well
@@ -21,13 +22,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asb_types::warm_pool::UpdateStrategyType;
-use asb_types::{Sandbox, Template, WarmPool, WarmPoolStatus, condition, key, name};
+use asb_types::{Sandbox, Template, WarmPool, condition, key, name};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::Settings;
 use super::blueprint::Blueprint;
 use super::pace::{Grant, Pace};
+use super::{Settings, rollout};
 use crate::object::{Ownership, owner_reference, ownership};
 use crate::write::Identity;
 
@@ -48,6 +49,8 @@ pub struct Memory {
     pub pace: Pace,
     /// Whether the pool was last reported as not progressing.
     pub stuck: bool,
+    /// Since when the numbers in the status are not those of the pool.
+    pub unsaid: Option<Timestamp>,
 }
 
 /// What to do now and when to look again.
@@ -88,17 +91,26 @@ pub fn plan(
     plan.deletions = sorted.doomed.iter().map(|sandbox| Identity::of(&***sandbox)).collect();
 
     let desired = desired(pool);
-    let current = sorted.members.len() + sorted.orphans.len();
-    let total = current + sorted.leaving + sorted.doomed_members;
+    let fresh = sorted.members.len() + sorted.orphans.len();
+    let limits = rollout::Limits::of(pool, desired);
+    let available = sorted.stale.len() + sorted.members.iter().filter(|sandbox| ready(sandbox)).count();
+    sorted.stale.sort_by_key(|sandbox| age_key(sandbox));
+    let kept = sorted.stale.split_off(limits.may_go(available, desired).min(sorted.stale.len()));
+    plan.deletions.extend(sorted.stale.iter().map(|sandbox| Identity::of(&***sandbox)));
+    let current = fresh + kept.len();
+    let total = current + sorted.stale.len() + sorted.leaving + sorted.doomed_members;
+    // Only while old members are still in use may there be more than wanted.
+    let room = if kept.is_empty() { desired } else { desired + limits.surge };
+    let missing = room.saturating_sub(total).min(desired.saturating_sub(fresh));
     let mut waits = Vec::new();
 
     let pace = &mut plan.memory.pace;
     pace.look(current, current >= desired, settings.replenish_delay, now);
-    if let Some(blueprint) = blueprint.as_ref().filter(|_| total < desired) {
+    if let Some(blueprint) = blueprint.as_ref().filter(|_| missing > 0) {
         match pace.pause(now) {
             Some(left) => waits.push(left),
             None => {
-                let want = (desired - total).min(settings.max_batch_size);
+                let want = missing.min(settings.max_batch_size);
                 match pace.take(want, settings.max_refill_rate, now) {
                     Grant::Wait(wait) => waits.push(wait),
                     Grant::Create(count) => {
@@ -109,11 +121,11 @@ pub fn plan(
         }
     }
 
-    let surplus = current.saturating_sub(desired).min(settings.max_batch_size);
+    let surplus = fresh.saturating_sub(desired).min(settings.max_batch_size);
     sorted.members.sort_by_key(|sandbox| (ready(sandbox), Reverse(age_key(sandbox))));
-    let kept = sorted.members.split_off(surplus.min(sorted.members.len()));
+    let stay = sorted.members.split_off(surplus.min(sorted.members.len()));
     plan.deletions.extend(sorted.members.iter().map(|sandbox| Identity::of(&***sandbox)));
-    plan.patches = kept.iter().filter_map(|sandbox| mark_warm(sandbox)).collect();
+    plan.patches = stay.iter().filter_map(|sandbox| mark_warm(sandbox)).collect();
     plan.patches.extend(sorted.orphans.iter().map(|sandbox| adopt(pool, sandbox)));
 
     if sorted.held > 0 {
@@ -132,18 +144,6 @@ pub fn plan(
     plan
 }
 
-/// The status that tells what is there.
-pub fn judge(pool: &WarmPool, sandboxes: &[Arc<Sandbox>]) -> WarmPoolStatus {
-    let members = || sandboxes.iter().filter(|sandbox| is_ours(pool, sandbox) && !leaving(sandbox));
-    let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
-    WarmPoolStatus {
-        replicas: count(members().count()),
-        ready_replicas: count(members().filter(|sandbox| ready(sandbox)).count()),
-        selector: Some(format!("{}={}", key::WARM_POOL_SANDBOX, hash(pool))),
-        observed_generation: pool.metadata.generation,
-    }
-}
-
 /// The label value that the members of a pool carry.
 pub fn hash(pool: &WarmPool) -> String {
     name::name_hash(pool.metadata.name.as_deref().unwrap_or_default())
@@ -154,6 +154,8 @@ pub fn hash(pool: &WarmPool) -> String {
 struct Sorted<'a> {
     members: Vec<&'a Arc<Sandbox>>,
     orphans: Vec<&'a Arc<Sandbox>>,
+    /// Ready members of an older blueprint that are replaced one by one.
+    stale: Vec<&'a Arc<Sandbox>>,
     /// To be deleted for what they are, not for their number.
     doomed: Vec<&'a Arc<Sandbox>>,
     /// Those of `doomed` that hold a place in the pool.
@@ -183,9 +185,13 @@ impl<'a> Sorted<'a> {
             self.leaving += usize::from(owned);
             return;
         }
-        let may_replace = !owned || strategy(pool) == UpdateStrategyType::Recreate;
+        let strategy = strategy(pool);
+        let may_replace = !owned || strategy != UpdateStrategyType::OnReplenish;
         if may_replace && blueprint.is_some_and(|blueprint| blueprint.is_stale(sandbox)) {
-            self.doom(sandbox, owned);
+            match owned && strategy == UpdateStrategyType::RollingUpdate && ready(sandbox) {
+                true => self.stale.push(sandbox),
+                false => self.doom(sandbox, owned),
+            }
         } else if !owned {
             self.orphans.push(sandbox);
         } else {
@@ -217,23 +223,23 @@ impl<'a> Sorted<'a> {
     }
 }
 
-fn desired(pool: &WarmPool) -> usize {
+pub fn desired(pool: &WarmPool) -> usize {
     usize::try_from(pool.spec.replicas.unwrap_or(1)).unwrap_or(0)
 }
 
-fn strategy(pool: &WarmPool) -> UpdateStrategyType {
+pub fn strategy(pool: &WarmPool) -> UpdateStrategyType {
     pool.spec.update_strategy.as_ref().map(|strategy| strategy.kind).unwrap_or_default()
 }
 
-fn is_ours(pool: &WarmPool, sandbox: &Sandbox) -> bool {
+pub fn is_ours(pool: &WarmPool, sandbox: &Sandbox) -> bool {
     ownership(sandbox, pool.metadata.uid.as_deref().unwrap_or_default()) == Ownership::Owned
 }
 
-fn leaving(sandbox: &Sandbox) -> bool {
+pub fn leaving(sandbox: &Sandbox) -> bool {
     sandbox.metadata.deletion_timestamp.is_some()
 }
 
-fn ready(sandbox: &Sandbox) -> bool {
+pub fn ready(sandbox: &Sandbox) -> bool {
     says(sandbox, condition::READY).is_some_and(|ready| ready.status == "True")
 }
 

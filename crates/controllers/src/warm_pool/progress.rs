@@ -7,10 +7,10 @@ use asb_types::WarmPool;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 use kube::api::ListParams;
-use kube::{Api, Client, Resource};
-use serde_json::{Value, json};
+use kube::{Api, Client};
 
 use super::plan::Report;
+use crate::event;
 use crate::object::Key;
 
 const REPORTER: &str = "sandboxwarmpool-controller";
@@ -19,12 +19,7 @@ const PROGRESSING: &str = "WarmPoolProgressing";
 
 /// Writes the event.
 pub async fn report(client: &Client, pool: &WarmPool, report: &Report) -> Result<(), kube::Error> {
-    let event = event(pool, report, Timestamp::now());
-    let namespace = Key::of(pool).namespace;
-    let request = kube::core::Request::new(format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events"));
-    let body = serde_json::to_vec(&event).map_err(kube::Error::SerdeError)?;
-    let request = request.create(&Default::default(), body).map_err(kube::Error::BuildRequest)?;
-    client.request::<Value>(request).await.map(drop)
+    event::write(client, &event::object(REPORTER, pool, &words(report), Timestamp::now())).await
 }
 
 /// Whether the last word about this pool was that it does not progress.
@@ -42,10 +37,10 @@ fn last_word(events: &[Event]) -> Option<&str> {
     last.reason.as_deref()
 }
 
-fn event(pool: &WarmPool, report: &Report, now: Timestamp) -> Value {
+fn words(report: &Report) -> event::Event {
     let (kind, reason, note) = match report {
         Report::NotProgressing { held, members, grace } => (
-            "Warning",
+            event::Type::Warning,
             NOT_PROGRESSING,
             format!(
                 "{held} of {members} members are unschedulable and not Ready after the grace period of {}s; \
@@ -53,31 +48,17 @@ fn event(pool: &WarmPool, report: &Report, now: Timestamp) -> Value {
                 grace.as_secs()
             ),
         ),
-        Report::Progressing => ("Normal", PROGRESSING, "Warm pool is progressing again".to_owned()),
+        Report::Progressing => {
+            (event::Type::Normal, PROGRESSING, "Warm pool is progressing again".to_owned())
+        }
     };
-    let Key { namespace, name } = Key::of(pool);
-    json!({
-        "apiVersion": "events.k8s.io/v1", "kind": "Event",
-        "metadata": {"generateName": format!("{name}-"), "namespace": namespace},
-        // Kubernetes wants exactly six digits here.
-        "eventTime": now.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string(),
-        "reportingController": REPORTER,
-        "reportingInstance": REPORTER,
-        "action": "Reconciling",
-        "type": kind,
-        "reason": reason,
-        "note": note,
-        "regarding": {
-            "apiVersion": WarmPool::api_version(&()), "kind": WarmPool::kind(&()),
-            "namespace": namespace, "name": name, "uid": pool.metadata.uid,
-            "resourceVersion": pool.metadata.resource_version,
-        },
-    })
+    event::Event { kind, reason, action: "Reconciling", note }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn last_event_of_ours_tells_the_state() {

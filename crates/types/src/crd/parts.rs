@@ -24,6 +24,11 @@ pub(super) fn blueprint() -> Value {
             "metadata": metadata(&["labels", "annotations"]),
             "spec": parse(schemas::POD_SPEC),
         }},
+        "podFailurePolicy": {
+            "type": "string", "enum": ["Keep", "Recreate"],
+            "description": "What becomes of a Pod that failed: Keep it (the default), or Recreate it after a pause \
+                            that grows with every failure. Volumes are kept either way.",
+        },
         "service": {"type": "boolean"},
         "volumeClaimTemplates": volume_claim_templates(),
     }})

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::world::*;
 use crate::object::ServicePort;
-use crate::sandbox::plan::{Action, Seen, plan};
+use crate::sandbox::plan::{Action, Seen, plan, pod_name};
 use crate::sandbox::{child, pod};
 use asb_types::{Sandbox, key};
 
@@ -306,4 +306,49 @@ fn volume_claims_are_made_kept_or_adopted() {
     );
     let unowned = with(vec![Some(claim("a-box")), None]);
     assert_eq!((unowned.problems.len(), foreign.problems.len()), (1, 1));
+}
+
+/// SB-030
+#[test]
+fn pod_is_named_like_its_sandbox_unless_an_annotation_names_another() {
+    let noted = |notes: Value| sandbox(json!({})).edit(json!({"metadata": {"annotations": notes}}));
+    for notes in [Value::Null, json!({"x": "y"}), json!({key::POD_NAME: ""})] {
+        assert_eq!(pod_name(&noted(notes)), "box");
+    }
+    assert_eq!(pod_name(&noted(json!({key::POD_NAME: "older"}))), "older");
+}
+
+/// SB-052
+#[test]
+fn pod_of_somebody_else_under_the_noted_name_is_an_error() {
+    let sandbox = sandbox(json!({})).edit(json!({"metadata": {"annotations": {key::POD_NAME: "older"}}}));
+    let stranger = ready_pod().foreign().edit(json!({"metadata": {"name": "older"}}));
+    let world = seen(Some(stranger), None);
+    assert_eq!(actions(&sandbox, &world), []);
+    assert!(problems(&sandbox, &world)[0].contains("older"), "{:?}", problems(&sandbox, &world));
+}
+
+/// SB-056
+#[test]
+fn owned_pod_of_another_name_is_used_instead_of_a_new_one() {
+    let survivor = ready_pod().edit(json!({"metadata": {
+        "name": "older", "labels": {key::SANDBOX_NAME_HASH: child::hash(&sandbox(json!({})))},
+    }}));
+    let world = Seen { owned_pods: vec![Arc::new(survivor)], ..Seen::default() };
+    assert_eq!(actions(&sandbox(json!({})), &world), []);
+    assert_eq!(said(&status(&sandbox(json!({})), &world, &[]), "Ready").unwrap().0, "True");
+}
+
+/// CL-076: what a pool says of its members ends when the pool no longer controls them; what a template says does not
+#[test]
+fn eviction_of_pool_members_ends_with_the_pool() {
+    let annotations = json!({key::SAFE_TO_EVICT: "true", "note": "n"});
+    let reaching = |labels: Value, in_pool: bool| {
+        let template = serde_json::from_value(json!({"labels": labels, "annotations": annotations})).unwrap();
+        crate::sandbox::pod::reaching(template, in_pool).1.contains_key(key::SAFE_TO_EVICT)
+    };
+    let of_a_pool = json!({key::WARM_POOL_SANDBOX: "x"});
+    assert!(reaching(of_a_pool.clone(), true));
+    assert!(!reaching(of_a_pool, false));
+    assert!(reaching(json!({}), false), "a template or a user said so");
 }

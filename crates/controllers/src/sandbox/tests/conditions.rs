@@ -48,7 +48,7 @@ fn ready_message_follows_the_pod() {
     }
 }
 
-/// SB-034, SB-021
+/// SB-021, SB-022, SB-034, SB-083
 #[test]
 fn ready_pod_makes_a_ready_sandbox() {
     let status =
@@ -57,14 +57,14 @@ fn ready_pod_makes_a_ready_sandbox() {
     assert_eq!(status.pod_ips, ["10.0.0.1", "fd00::1"]);
     assert_eq!(status.node_name.as_deref(), Some("node-1"));
     assert_eq!(status.service.as_deref(), Some("box"));
-    assert_eq!(status.service_fqdn.as_deref(), Some("box.ns.svc.cluster.local"), "SB-083");
+    assert_eq!(status.service_fqdn.as_deref(), Some("box.ns.svc.cluster.local"));
     assert!(status.selector.unwrap().starts_with("agents.x-k8s.io/sandbox-name-hash="));
     assert!(status.conditions.iter().all(|condition| condition.observed_generation == Some(3)));
     let kinds: Vec<_> = status.conditions.iter().map(|condition| condition.type_.as_str()).collect();
-    assert_eq!(kinds, [SUSPENDED, POD_SCHEDULED, READY], "SB-022");
+    assert_eq!(kinds, [SUSPENDED, POD_SCHEDULED, READY]);
 }
 
-/// SB-006, SB-007, SB-009, SB-062
+/// SB-006, SB-007, SB-009, SB-062, SB-063
 #[test]
 fn suspended_tells_how_far_it_got() {
     let box_ = sandbox(json!({"operatingMode": "Suspended"}));
@@ -80,7 +80,7 @@ fn suspended_tells_how_far_it_got() {
     let message = "Pod has been terminated. Sandbox is suspended";
     assert_eq!(said(&gone, SUSPENDED), Some(("True", "PodTerminated", message)));
     assert_eq!(said(&gone, READY), Some(("False", "SandboxSuspended", "Sandbox is suspended")));
-    assert_eq!(said(&gone, POD_SCHEDULED), None, "SB-063");
+    assert_eq!(said(&gone, POD_SCHEDULED), None);
 
     let stranger = status_of(Some(ready_pod().foreign()));
     assert_eq!(said(&stranger, SUSPENDED).unwrap().1, "PodNotOwned");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::world::*;
-use crate::sandbox::plan::{Action, plan};
+use crate::sandbox::plan::{Action, Seen, plan};
 use asb_types::condition::{FINISHED, READY};
 
 fn expired(policy: &str) -> World {
@@ -80,4 +80,27 @@ fn moving_the_time_brings_an_expired_sandbox_back() {
     world.settle();
     assert!(world.seen.named_pod.is_some());
     assert_eq!(said(&world.sandbox.status.clone().unwrap(), READY).unwrap().1, "DependenciesNotReady");
+}
+
+/// SB-102
+#[test]
+fn expiry_deletes_the_pod_whatever_its_name() {
+    let mut world = expired("Retain");
+    let older = ready_pod().edit(json!({"metadata": {"name": "older"}}));
+    world.seen = Seen { owned_pods: vec![std::sync::Arc::new(older)], ..Seen::default() };
+    world.pass();
+    let deleted = world.pass().actions;
+    assert!(matches!(&deleted[..], [Action::DeletePod(pod)] if pod.name == "older"), "{deleted:?}");
+}
+
+/// SB-105
+#[test]
+fn expiry_without_children_needs_one_pass() {
+    let mut world = expired("Retain");
+    world.seen = seen(None, None);
+    world.pass();
+    let status = world.sandbox.status.clone();
+    assert_eq!(said(&status.clone().unwrap(), READY).unwrap().1, "SandboxExpired");
+    world.settle();
+    assert_eq!(world.sandbox.status, status);
 }

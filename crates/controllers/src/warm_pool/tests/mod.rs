@@ -8,4 +8,4 @@ mod properties;
 mod rollout;
 mod size;
 mod stuck;
-mod world;
+pub mod world;

@@ -165,3 +165,57 @@ fn comparison_sees_the_secured_spec() {
         edit(&member, json!({"spec": {"podTemplate": {"spec": {"automountServiceAccountToken": true}}}}));
     assert!(!Blueprint::of(&template).matches(&bare));
 }
+
+/// A pool of Ready members of `v1`, whose template says `v2` now.
+fn rolling(replicas: usize, rolling: Value) -> World {
+    let members = (0..replicas).map(|n| ready(member(&format!("old-{n}")))).collect();
+    let strategy = json!({"type": "RollingUpdate", "rollingUpdate": rolling});
+    let mut world = World::new(json!({"replicas": replicas, "updateStrategy": strategy}), members);
+    world.template = Some(template(json!({
+        "podTemplate": {"spec": {"containers": [{"name": "main", "image": "v2"}]}},
+    })));
+    world
+}
+
+fn all_ready(world: &mut World) {
+    world.sandboxes = std::mem::take(&mut world.sandboxes).into_iter().map(ready).collect();
+}
+
+#[test]
+fn rolling_update_keeps_to_its_limits_and_ends() {
+    for (surge, unavailable) in [(1, 0), (0, 1), (2, 1), (0, 0), (5, 5)] {
+        let mut world = rolling(4, json!({"maxSurge": surge, "maxUnavailable": unavailable}));
+        let least = 4_usize.saturating_sub(if (surge, unavailable) == (0, 0) { 1 } else { unavailable });
+        for _ in 0..20 {
+            world.pass();
+            let available = world.sandboxes.iter().filter(|sandbox| is_ready(sandbox)).count();
+            assert!(available >= least, "surge {surge}: {available}");
+            assert!(world.sandboxes.len() <= 4 + surge, "surge {surge}: {}", world.sandboxes.len());
+            all_ready(&mut world);
+        }
+        assert_eq!(world.images(), vec![&json!("v2"); 4], "surge {surge}, unavailable {unavailable}");
+        assert_eq!(world.counts(), (0, 0));
+    }
+}
+
+#[test]
+fn rolling_update_waits_for_new_members_to_be_ready() {
+    let mut world = rolling(3, json!({"maxSurge": 1, "maxUnavailable": 0}));
+    assert_eq!(world.counts(), (1, 0));
+    assert_eq!(world.counts(), (0, 0), "the new one is not Ready");
+    let status = world.status();
+    assert_eq!((status.updated_replicas, status.replicas), (Some(1), 4));
+    assert_eq!(status.conditions[0].message, "1 of 4 members follow the template");
+    all_ready(&mut world);
+    assert_eq!(world.counts(), (0, 1), "now an old one may go");
+    assert_eq!(world.counts(), (1, 0));
+}
+
+#[test]
+fn rolling_update_replaces_members_that_are_not_ready_at_once() {
+    let mut world = rolling(3, json!({"maxSurge": 0, "maxUnavailable": 1}));
+    world.sandboxes = (0..3).map(|n| member(&format!("old-{n}"))).collect();
+    world.now = at(0);
+    assert_eq!(world.counts(), (0, 3), "nobody could have used them");
+    assert_eq!(world.counts(), (3, 0));
+}

@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use crate::object::controller_of;
 use crate::warm_pool::Settings;
 use crate::warm_pool::blueprint::Blueprint;
-use crate::warm_pool::plan::{Memory, Plan, Seen, judge, plan};
+use crate::warm_pool::judge::judge;
+use crate::warm_pool::plan::{Memory, Plan, Seen, plan};
 
 pub const UID: &str = "pool-uid";
 
@@ -71,6 +72,10 @@ fn said(sandbox: &Sandbox, kind: &str, status: &str, reason: &str) -> Sandbox {
 
 pub fn ready(sandbox: Sandbox) -> Sandbox {
     said(&sandbox, "Ready", "True", "DependenciesReady")
+}
+
+pub fn is_ready(sandbox: &Sandbox) -> bool {
+    crate::warm_pool::plan::ready(sandbox)
 }
 
 pub fn with_ready(sandbox: Sandbox, status: &str) -> Sandbox {
@@ -171,7 +176,7 @@ impl World {
 
     pub fn status(&self) -> WarmPoolStatus {
         let sandboxes: Vec<_> = self.sandboxes.iter().cloned().map(Arc::new).collect();
-        judge(&self.pool, &sandboxes)
+        judge(&self.pool, &sandboxes, self.template.as_ref(), self.memory.stuck, self.now)
     }
 
     pub fn names(&self) -> Vec<&str> {

@@ -1,0 +1,150 @@
+//! The copies of the API that all controllers share.
+//!
+//! One watch per kind (and namespace) feeds everybody, and what one controller wrote the others know at
+//! once: a pool never mistakes a member that a claim has just taken for its own. They are kept on standby
+//! replicas too, so that a new leader begins with a complete view.
+
+use asb_types::{Claim, EXTENSIONS_GROUP, Sandbox, Template, WarmPool, key};
+use futures::future::join_all;
+use kube::{Api, Client, Resource};
+
+use crate::cache::Cache;
+use crate::object::{Key, NetworkPolicy, Pod, Service, VolumeClaim, controller_of, is_kind};
+use crate::run;
+use crate::write::Kind;
+
+/// Objects by the UID of their controller.
+pub const BY_OWNER: &str = "owner";
+/// Sandboxes by the pool whose label they carry: namespace and hash of the pool's name.
+pub const BY_POOL_LABEL: &str = "pool label";
+/// Pools by the template that they name: namespace and name.
+pub const BY_TEMPLATE: &str = "template";
+/// Claims by the pool that they name: namespace and name.
+pub const BY_POOL: &str = "pool";
+
+/// What is watched.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Scope {
+    /// Only these namespaces; none means all.
+    pub namespaces: Vec<String>,
+    /// Also templates, pools and claims, and what belongs to them.
+    pub extensions: bool,
+    /// Of Pods, Services and volume claims only those with our label. A stranger under the name of a
+    /// Sandbox is then noticed only when it stands in the way.
+    pub labelled_only: bool,
+}
+
+pub struct Caches {
+    scope: Scope,
+    pub sandboxes: Cache<Sandbox>,
+    pub pods: Cache<Pod>,
+    pub services: Cache<Service>,
+    pub volume_claims: Cache<VolumeClaim>,
+    pub templates: Cache<Template>,
+    pub pools: Cache<WarmPool>,
+    pub claims: Cache<Claim>,
+    pub network_policies: Cache<NetworkPolicy>,
+}
+
+impl Caches {
+    pub fn new(scope: Scope) -> Self {
+        let namespaces = &scope.namespaces;
+        let labelled = scope.labelled_only.then_some(key::SANDBOX_NAME_HASH);
+        Self {
+            sandboxes: Cache::new(namespaces, &[(BY_OWNER, owner), (BY_POOL_LABEL, pool_label)]),
+            pods: Cache::new(namespaces, &[(BY_OWNER, owner)]).labelled(labelled),
+            services: Cache::new(namespaces, &[]).labelled(labelled),
+            volume_claims: Cache::new(namespaces, &[]).labelled(labelled),
+            templates: Cache::new(namespaces, &[]),
+            pools: Cache::new(namespaces, &[(BY_TEMPLATE, |pool| Some(template_of(pool).to_string()))]),
+            claims: Cache::new(namespaces, &[(BY_POOL, |claim| Some(pool_named_by(claim).to_string()))]),
+            network_policies: Cache::new(namespaces, &[]),
+            scope,
+        }
+    }
+
+    /// Feeds all copies until the future is dropped.
+    pub async fn run(&self, client: &Client) {
+        let core = async {
+            tokio::join!(
+                self.feed(client, &self.sandboxes),
+                self.feed(client, &self.pods),
+                self.feed(client, &self.services),
+                self.feed(client, &self.volume_claims),
+            )
+        };
+        let extensions = async {
+            if self.scope.extensions {
+                tokio::join!(
+                    self.feed(client, &self.templates),
+                    self.feed(client, &self.pools),
+                    self.feed(client, &self.claims),
+                    self.feed(client, &self.network_policies),
+                );
+            }
+        };
+        tokio::join!(core, extensions);
+    }
+
+    async fn feed<K: Kind + Send + 'static>(&self, client: &Client, cache: &Cache<K>) {
+        let everywhere = [String::new()];
+        let namespaces =
+            if self.scope.namespaces.is_empty() { &everywhere[..] } else { &self.scope.namespaces };
+        let watches = namespaces.iter().map(|namespace| {
+            let api = match namespace.as_str() {
+                "" => Api::all(client.clone()),
+                namespace => Api::namespaced(client.clone(), namespace),
+            };
+            run::watch(api, cache, namespace)
+        });
+        join_all(watches).await;
+    }
+
+    /// Waits until the first lists of everything that is watched are complete.
+    pub async fn synced(&self) {
+        tokio::join!(
+            self.sandboxes.synced(),
+            self.pods.synced(),
+            self.services.synced(),
+            self.volume_claims.synced(),
+        );
+        if self.scope.extensions {
+            tokio::join!(
+                self.templates.synced(),
+                self.pools.synced(),
+                self.claims.synced(),
+                self.network_policies.synced(),
+            );
+        }
+    }
+}
+
+fn owner(object: &impl Resource) -> Option<String> {
+    controller_of(object).map(|owner| owner.uid.clone())
+}
+
+/// Namespace and pool hash of a Sandbox that carries the label of a pool.
+fn pool_label(sandbox: &Sandbox) -> Option<String> {
+    let hash = sandbox.metadata.labels.as_ref()?.get(key::WARM_POOL_SANDBOX)?;
+    Some(Key::new(namespace(sandbox), hash).to_string())
+}
+
+/// The template that a pool names.
+pub fn template_of(pool: &WarmPool) -> Key {
+    Key::new(namespace(pool), &pool.spec.sandbox_template_ref.name)
+}
+
+/// The pool that a claim names.
+pub fn pool_named_by(claim: &Claim) -> Key {
+    Key::new(namespace(claim), &claim.spec.warm_pool_ref.name)
+}
+
+/// The pool that controls a Sandbox.
+pub fn pool_of(sandbox: &Sandbox) -> Option<Key> {
+    let owner = controller_of(sandbox).filter(|owner| is_kind(owner, EXTENSIONS_GROUP, "SandboxWarmPool"))?;
+    Some(Key::new(namespace(sandbox), &owner.name))
+}
+
+fn namespace(object: &impl Resource) -> &str {
+    object.meta().namespace.as_deref().unwrap_or_default()
+}
