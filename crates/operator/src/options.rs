@@ -194,17 +194,17 @@ pub struct WithoutEffect {
     pub separate_watch_connection: bool,
 }
 
-/// [`Flags`], with booleans in Go's style.
+/// [`Flags`], in Go's style.
 #[derive(Debug, Clone)]
 pub struct Options(pub Flags);
 
 impl clap::Args for Options {
     fn augment_args(command: Command) -> Command {
-        go::booleans(Flags::augment_args(command))
+        go::flags(Flags::augment_args(command))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
-        go::booleans(Flags::augment_args_for_update(command))
+        go::flags(Flags::augment_args_for_update(command))
     }
 }
 
