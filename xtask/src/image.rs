@@ -52,10 +52,10 @@ pub fn write(dir: &Path, tag: &str, profile: &str) -> anyhow::Result<()> {
 
 /// Builds the static program. No path of this machine gets into it, so that every machine builds the same.
 fn build(profile: &str) -> anyhow::Result<PathBuf> {
-    let home = PathBuf::from(std::env::var_os("CARGO_HOME").map_or_else(
+    let home = std::env::var_os("CARGO_HOME").map_or_else(
         || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cargo"),
         PathBuf::from,
-    ));
+    );
     let remap = |from: &Path, to| format!("--remap-path-prefix={}={to}", from.display());
     let flags = [remap(&home, "/cargo"), remap(&crate::root(), "/source")].join("\x1f");
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
@@ -69,7 +69,7 @@ fn build(profile: &str) -> anyhow::Result<PathBuf> {
     ensure!(output.status.success(), "cargo could not build {PROGRAM} for {TARGET}");
     let messages = String::from_utf8(output.stdout).context("cargo's messages are not UTF-8")?;
     let built = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let program = built.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).last();
+    let program = built.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).next_back();
     program.context("cargo does not say where the program is")
 }
 

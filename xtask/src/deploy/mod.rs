@@ -36,31 +36,30 @@ pub fn write(root: &Path) -> anyhow::Result<()> {
 
 /// Writes the files of a release into a directory.
 pub fn release(dir: &Path) -> anyhow::Result<()> {
-    let all = everything();
-    let of_group = |group: &'static str| {
-        crds().into_iter().filter(move |crd| crd["spec"]["group"].as_str() == Some(group))
-    };
+    for (file, objects) in release_files() {
+        save(&dir.join(file), &yaml(&objects)?)?;
+    }
+    Ok(())
+}
+
+/// `extensions.yaml` is applied after `sandbox.yaml`; the other two hold both.
+fn release_files() -> [(&'static str, Vec<Value>); 4] {
+    let (sandboxes, others): (Vec<_>, Vec<_>) =
+        crds().into_iter().partition(|crd| crd["spec"]["group"] == asb_types::GROUP);
     let sandbox = [
-        of_group("agents.x-k8s.io").collect(),
+        sandboxes,
         vec![objects::namespace()],
         objects::rbac(),
         objects::webhook(),
         objects::controller(false, true),
     ];
-    let extensions = [
-        of_group("extensions.agents.x-k8s.io").collect(),
-        objects::extensions_rbac(),
-        objects::controller(true, true),
-    ];
-    for (file, objects) in [
-        ("install.yaml", all.clone()),
-        ("sandbox-with-extensions.yaml", all),
+    let extensions = [others, objects::extensions_rbac(), objects::controller(true, true)];
+    [
+        ("install.yaml", everything()),
+        ("sandbox-with-extensions.yaml", everything()),
         ("sandbox.yaml", sandbox.concat()),
         ("extensions.yaml", extensions.concat()),
-    ] {
-        save(&dir.join(file), &yaml(&objects)?)?;
-    }
-    Ok(())
+    ]
 }
 
 fn save(path: &Path, text: &str) -> anyhow::Result<()> {

@@ -77,6 +77,15 @@ fn kustomize_makes_of_the_parts_what_is_in_the_single_file() {
 }
 
 #[test]
+fn the_two_steps_of_a_release_end_where_the_single_file_does() {
+    let files = BTreeMap::from(release_files());
+    let mut steps = objects_in(&yaml(&files["sandbox.yaml"]).unwrap());
+    steps.extend(objects_in(&yaml(&files["extensions.yaml"]).unwrap()));
+    assert_eq!(steps, objects_in(&yaml(&files["install.yaml"]).unwrap()));
+    assert_eq!(files["install.yaml"], files["sandbox-with-extensions.yaml"]);
+}
+
+#[test]
 fn the_flavour_of_one_version_has_nothing_of_the_webhook() {
     let objects = kustomize("deploy/overlays/v1beta1-only");
     assert!(!objects.keys().any(|name| name.contains("webhook")), "{:?}", objects.keys());

@@ -36,6 +36,13 @@ impl Cluster {
         self.run("KUBECTL", arguments)
     }
 
+    /// Applies an object as a user does.
+    pub fn kubectl_apply(&self, namespace: &str, object: &serde_json::Value) {
+        let file = self.dir().join("object.json");
+        std::fs::write(&file, object.to_string()).expect("the folder of the cluster can be written");
+        self.kubectl(&["apply", "--namespace", namespace, "--filename", &file.display().to_string()]);
+    }
+
     pub fn helm(&self, arguments: &[&str]) -> String {
         self.run("HELM", arguments)
     }

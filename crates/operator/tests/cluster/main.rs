@@ -28,6 +28,7 @@ async fn manifests_install_everything_and_leave_nothing() {
         stories::sandbox_adopts_what_was_prepared_for_it(&world),
         stories::pool_keeps_members_ready(&world),
     );
+    stories::manifests_of_the_older_version_work(&cluster, &world).await;
     stories::claim_gets_a_warm_member_whose_pod_runs_on(&world).await;
     stories::upgrade_of_the_controller_restarts_no_sandbox(&cluster, &world).await;
     stories::sandboxes_of_the_reference_go_on(&cluster, &world).await;

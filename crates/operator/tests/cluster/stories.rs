@@ -39,6 +39,18 @@ pub async fn sandbox_keeps_its_data_while_it_is_suspended(world: &World, runtime
     log_of(world, name, "2").await;
 }
 
+/// Through the webhook: the API server calls it by the Service, and trusts the certificate that it made.
+pub async fn manifests_of_the_older_version_work(cluster: &Cluster, world: &World) {
+    let mut older = sandbox("older", None);
+    older["apiVersion"] = json!("agents.x-k8s.io/v1alpha1");
+    older["spec"]["replicas"] = json!(1);
+    cluster.kubectl_apply(&world.namespace, &older);
+    world.eventually::<Sandbox>("older", is_ready).await;
+    let read = ["get", "--namespace", &world.namespace, "sandboxes.v1alpha1.agents.x-k8s.io", "older"];
+    let replicas = cluster.kubectl(&[&read[..], &["--output=jsonpath={.spec.replicas}"]].concat());
+    assert_eq!(replicas, "1");
+}
+
 pub async fn expired_sandbox_goes_with_everything_of_it(world: &World) {
     let mut short = sandbox("short", None);
     short["spec"]["service"] = json!(true);
