@@ -363,6 +363,7 @@ mod tests {
             "--enable-webhook=false",
             "--disable-sandbox-events",
             "--disable-claim-events",
+            "--disable-claim-observability-annotations=false",
             "--sandbox-claim-concurrent-workers=9",
             "--zap-devel",
         ])
