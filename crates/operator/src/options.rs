@@ -112,6 +112,9 @@ pub struct Flags {
     /// How long a claim waits for members that are about to be usable
     #[arg(long, default_value = "2s", value_parser = go::duration, value_name = "DURATION")]
     pub sandbox_claim_warm_candidate_grace_period: Duration,
+    /// Let claims take only members that are Ready, and wait for those that are about to be
+    #[arg(long)]
+    pub sandbox_claim_ready_members_only: bool,
 
     /// Write no events about Sandboxes
     #[arg(long)]
