@@ -165,13 +165,19 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Asks the API server itself; what it says is known from then on. `None`: the object is gone.
-    pub async fn refresh<K: Kind>(&self, seen: &K, cache: &Cache<K>) -> Result<Option<Arc<K>>, kube::Error> {
-        let Identity { name, uid, .. } = Identity::of(seen);
-        let fresh = self.api::<K>().get_opt(&name).await?;
-        match &fresh {
-            Some(fresh) => cache.wrote(fresh.clone()),
-            None => cache.deleted(&Key::new(self.namespace, &name), &uid),
+    /// Asks the API server itself; what it says is known from then on. `None`: there is no such object.
+    pub async fn refresh<K: Kind>(
+        &self,
+        name: &str,
+        cache: &Cache<K>,
+    ) -> Result<Option<Arc<K>>, kube::Error> {
+        let key = Key::new(self.namespace, name);
+        let known = cache.get(&key).and_then(|known| known.meta().uid.clone());
+        let fresh = self.api::<K>().get_opt(name).await?;
+        match (&fresh, known) {
+            (Some(fresh), _) => cache.wrote(fresh.clone()),
+            (None, Some(uid)) => cache.deleted(&key, &uid),
+            (None, None) => {}
         }
         Ok(fresh.map(Arc::new))
     }

@@ -190,7 +190,8 @@ async fn never_more_than_asked_for_are_made(world: World) {
 }
 
 /// WP-31, WP-51
-async fn deleted_and_claimed_members_are_replaced(world: World) {
+async fn deleted_and_claimed_members_are_replaced(mut world: World) {
+    world.stop_claims().await; // this test takes members by hand
     filled(&world, 2).await;
     let first = members(&world, "pool").await;
     world.delete::<Sandbox>(&first[0].name_any()).await;
@@ -226,7 +227,8 @@ async fn orphan_is_adopted(world: World) {
 }
 
 /// The delete names the state in which the pool saw the member: a claim that was faster keeps it.
-async fn member_that_was_claimed_meanwhile_is_never_deleted(world: World) {
+async fn member_that_was_claimed_meanwhile_is_never_deleted(mut world: World) {
+    world.stop_claims().await; // this test takes members by hand
     filled(&world, 10).await;
     let claim = claim(&world).await;
     let members = members(&world, "pool").await;

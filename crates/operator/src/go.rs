@@ -5,11 +5,12 @@ use std::time::Duration;
 use clap::builder::ValueParser;
 use clap::{ArgAction, Command};
 
-/// Makes every boolean of a command accept `--flag`, `--flag=true` and `--flag=false`.
+/// Makes the flags of a command behave as in Go: of a flag that is given twice the last counts, and booleans
+/// accept `--flag`, `--flag=true` and `--flag=false`.
 ///
 /// Never `--flag false`: in Go, too, a boolean takes its value only after `=`.
-pub fn booleans(command: Command) -> Command {
-    command.mut_args(|arg| {
+pub fn flags(command: Command) -> Command {
+    command.args_override_self(true).mut_args(|arg| {
         if !matches!(arg.get_action(), ArgAction::SetTrue) {
             return arg;
         }

@@ -112,6 +112,9 @@ pub struct Flags {
     /// How long a claim waits for members that are about to be usable
     #[arg(long, default_value = "2s", value_parser = go::duration, value_name = "DURATION")]
     pub sandbox_claim_warm_candidate_grace_period: Duration,
+    /// Let claims take only members that are Ready, and wait for those that are about to be
+    #[arg(long)]
+    pub sandbox_claim_ready_members_only: bool,
 
     /// Write no events about Sandboxes
     #[arg(long)]
@@ -119,8 +122,8 @@ pub struct Flags {
     /// Write no events about claims
     #[arg(long)]
     pub disable_claim_events: bool,
-    /// Leave out the annotations of claims that only measurements need
-    #[arg(long)]
+    /// Leave out the annotations of claims that only measurements need; `=false` costs one more write per claim
+    #[arg(long, default_value_t = true)]
     pub disable_claim_observability_annotations: bool,
 
     #[command(flatten)]
@@ -194,17 +197,17 @@ pub struct WithoutEffect {
     pub separate_watch_connection: bool,
 }
 
-/// [`Flags`], with booleans in Go's style.
+/// [`Flags`], in Go's style.
 #[derive(Debug, Clone)]
 pub struct Options(pub Flags);
 
 impl clap::Args for Options {
     fn augment_args(command: Command) -> Command {
-        go::booleans(Flags::augment_args(command))
+        go::flags(Flags::augment_args(command))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
-        go::booleans(Flags::augment_args_for_update(command))
+        go::flags(Flags::augment_args_for_update(command))
     }
 }
 

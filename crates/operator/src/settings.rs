@@ -127,6 +127,7 @@ fn controllers(flags: &Flags) -> Result<Config, Problem> {
     let claims = claim::Settings {
         workers: positive("sandbox-claim-concurrent-workers", flags.sandbox_claim_concurrent_workers)?,
         candidate_grace: flags.sandbox_claim_warm_candidate_grace_period,
+        ready_only: flags.sandbox_claim_ready_members_only,
         events: !flags.disable_claim_events,
         observability_annotations: !flags.disable_claim_observability_annotations,
         ..claim::Settings::default()
@@ -363,6 +364,8 @@ mod tests {
             "--enable-webhook=false",
             "--disable-sandbox-events",
             "--disable-claim-events",
+            "--disable-claim-observability-annotations=false",
+            "--sandbox-claim-ready-members-only",
             "--sandbox-claim-concurrent-workers=9",
             "--zap-devel",
         ])
@@ -378,7 +381,7 @@ mod tests {
         assert_eq!(config.sandbox_workers, 7);
         assert!(!config.warm_pools.safe_to_evict);
         assert!(!config.sandbox_events && !config.claims.events && config.claims.observability_annotations);
-        assert_eq!(config.claims.workers, 9);
+        assert_eq!((config.claims.workers, config.claims.ready_only), (9, true));
         assert_eq!(config.warm_pools.replenish_delay, Duration::from_secs(90));
         assert_eq!(config.warm_pools.max_refill_rate, 2.5);
     }

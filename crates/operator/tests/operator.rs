@@ -72,6 +72,14 @@ impl Replica {
         self.running.await.expect("it does not panic").expect("it stops without an error");
     }
 
+    async fn becomes_ready(&self) {
+        let until = Instant::now() + PATIENCE;
+        while get(self.probes, "/readyz").await.0 != 200 {
+            assert!(Instant::now() < until, "never ready");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
     /// Waits until the page of metrics has this line.
     async fn eventually(&self, line: &str) {
         let until = Instant::now() + PATIENCE;
@@ -124,11 +132,7 @@ async fn replica_is_ready_only_when_its_caches_are_complete(world: World) {
     assert_eq!(get(replica.probes, "/readyz").await, (503, "not yet: caches".to_owned()));
     assert_eq!(get(replica.probes, "/healthz").await, (200, "ok".to_owned()), "it lives all the same");
     gate.open();
-    let until = Instant::now() + PATIENCE;
-    while get(replica.probes, "/readyz").await.0 != 200 {
-        assert!(Instant::now() < until, "never ready");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    replica.becomes_ready().await;
     replica.stop().await;
 }
 
@@ -244,6 +248,26 @@ async fn metrics_are_served_over_tls_of_the_wanted_version_only() {
     assert_eq!(status, 200);
     assert!(page.contains("agent_sandbox_build_info"));
     assert!(connect(&rustls::version::TLS12).await.is_err(), "TLS 1.2 is not");
+    replica.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replica_with_a_webhook_is_ready_when_it_converts_and_ends_when_it_cannot() {
+    let world = World::embedded().await.without_controllers().await;
+    let dir = tempfile::tempdir().expect("a directory");
+    let certificates = format!("--webhook-cert-dir={}", dir.path().display());
+    let flags = ["--enable-webhook=true", "--manage-webhook-certs=false", "--webhook-port=0", &certificates];
+    let settings = settings(&world, &flags);
+    let replica = Replica::start(world.client.clone(), &settings).await;
+    let error = replica.running.await.expect("it does not panic").expect_err("there is no certificate");
+    assert!(format!("{error:#}").contains("certificate"), "{error:#}");
+
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).expect("a certificate");
+    std::fs::write(dir.path().join("tls.crt"), made.cert.pem()).expect("a file");
+    std::fs::write(dir.path().join("tls.key"), made.signing_key.serialize_pem()).expect("a file");
+    let replica = Replica::start(world.client.clone(), &settings).await;
+    replica.becomes_ready().await;
+    replica.eventually(&format!("leader_election_master_status{{name=\"{LEASE}\"}} 1")).await;
     replica.stop().await;
 }
 

@@ -76,6 +76,13 @@ async fn published_manifests_are_applied_unchanged() {
     for kubeconfig in [&cluster.kubernetes.kubeconfig, &serving.kubeconfig] {
         kubectl(kubeconfig, &["apply", "-f", &manifest]);
         kubectl(kubeconfig, &["apply", "--server-side", "--force-conflicts", "-f", &manifest]);
+        let old = "sandboxes.v1alpha1.agents.x-k8s.io/editor";
+        assert_eq!(kubectl(kubeconfig, &["get", old, "-o", "jsonpath={.spec.replicas}"]), "0");
+        kubectl(kubeconfig, &["scale", old, "--replicas", "1"]);
+        assert_eq!(
+            kubectl(kubeconfig, &["get", "sandbox", "editor", "-o", "jsonpath={.spec.operatingMode}"]),
+            "Running"
+        );
         let list: Value = serde_json::from_str(&kubectl(kubeconfig, &["get", kinds, "-o", "json"])).unwrap();
         let items = list["items"].as_array().unwrap().iter();
         let specs: BTreeMap<String, Value> =

@@ -44,6 +44,10 @@ pub async fn resolve(world: &World, claim: &Claim, now: Timestamp) -> Result<Res
     let writer = writer(world, claim);
     let mut claim = claim.clone();
     let settings = &world.config.claims;
+    if let Some(name) = plan::doubtful(&claim, &world.observe(&claim)) {
+        let asked = writer.refresh(name, &world.caches.sandboxes).await;
+        asked.map_err(|error| Problem::by(&error))?;
+    }
     for _ in 0..STEPS {
         let seen = world.observe(&claim);
         match plan::plan(&claim, &seen, &settings.allowed_label_domains)? {
@@ -63,18 +67,9 @@ pub async fn resolve(world: &World, claim: &Claim, now: Timestamp) -> Result<Res
             Step::DropRecord(patch) => {
                 let merged = writer.merge(&Key::of(&claim).name, &patch, &world.caches.claims).await;
                 merged.map_err(|error| Problem::by(&error))?;
-                claim
-                    .metadata
-                    .annotations
-                    .as_mut()
-                    .into_iter()
-                    .for_each(|notes| _ = notes.remove(key::SANDBOX_NAME));
-                claim
-                    .metadata
-                    .labels
-                    .as_mut()
-                    .into_iter()
-                    .for_each(|labels| _ = labels.remove(key::SANDBOX_NAME));
+                for notes in [&mut claim.metadata.annotations, &mut claim.metadata.labels] {
+                    notes.as_mut().and_then(|notes| notes.remove(key::SANDBOX_NAME));
+                }
             }
             Step::Create(object) => create(world, &claim, &object).await?,
             Step::Adopt => {
@@ -128,7 +123,7 @@ async fn take(
             Err(error) if matches!(Refused::by(&error), Refused::Conflict | Refused::NotFound) => {}
             Err(error) => return Err(Problem::by(&error)),
         }
-        let fresh = writer.refresh(&*member, sandboxes).await.map_err(|error| Problem::by(&error))?;
+        let fresh = writer.refresh(&name, sandboxes).await.map_err(|error| Problem::by(&error))?;
         let Some(fresh) = fresh else { return Ok(Taken::Lost) };
         if ownership(&*fresh, claim.metadata.uid.as_deref().unwrap_or_default()) == Ownership::Owned {
             return Ok(Taken::Ours);
@@ -179,6 +174,18 @@ pub async fn write_status(world: &World, claim: &Claim, status: &ClaimStatus) ->
         Err(error) if Refused::by(&error) == Refused::Conflict => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// Gives back what a claim controls beside the Sandbox that its status names.
+pub async fn give_back_surplus(world: &World, claim: &Claim) -> Result<(), kube::Error> {
+    if plan::surplus(claim, &world.observe(claim)).is_empty() {
+        return Ok(());
+    }
+    // It hardly ever happens, and what is deleted is gone: the API server itself says which one is named.
+    let fresh = writer(world, claim).refresh(&Key::of(claim).name, &world.caches.claims).await?;
+    let same = fresh.filter(|fresh| fresh.metadata.uid == claim.metadata.uid);
+    let doomed = same.map(|claim| plan::surplus(&claim, &world.observe(&claim))).unwrap_or_default();
+    delete_sandboxes(world, claim, doomed).await
 }
 
 /// Deletes Sandboxes that a claim controls; the first refusal is returned after all were tried.

@@ -33,11 +33,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asb_types::claim::{ClaimShutdownPolicy, Lifecycle};
-use asb_types::{Claim, ClaimStatus, EXTENSIONS_GROUP, Sandbox, WarmPool, condition};
+use asb_types::{Claim, ClaimStatus, EXTENSIONS_GROUP, Sandbox, WarmPool, condition, key};
 use jiff::Timestamp;
 use kube::{Client, Resource};
 use tokio::task::JoinSet;
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 
 use crate::cache::Change;
 use crate::caches::{BY_OWNER, BY_POOL, BY_TEMPLATE, Caches, pool_named_by, template_of};
@@ -148,8 +148,9 @@ async fn serve(world: &World, claim: &Arc<Claim>) -> Outcome {
         Err(problem) => Err(problem),
     };
     world.candidates.served(&key);
-    // It may have been written to on the way.
-    let claim = world.caches.claims.get(&key).unwrap_or_else(|| claim.clone());
+    // It may have been written to on the way; and another one of its name is another one.
+    let same = world.caches.claims.get(&key).filter(|now| now.metadata.uid == claim.metadata.uid);
+    let Some(claim) = same else { return Outcome::Done };
     let now = Timestamp::now();
     let mut status = judge::judge(&claim, resolved.as_deref(), now);
     let left = world.time_left(&claim, &status, now);
@@ -199,8 +200,7 @@ async fn settle(
         }
     }
     let claim = Claim { status: Some(status.clone()), ..before.clone() };
-    let surplus = plan::surplus(&claim, &world.observe(&claim));
-    apply::delete_sandboxes(world, &claim, surplus).await
+    apply::give_back_surplus(world, &claim).await
 }
 
 /// First the status tells why, then things go: a client that waits never sees a Sandbox vanish without a reason.
@@ -208,9 +208,10 @@ async fn expire(world: &World, claim: &Claim, status: ClaimStatus) -> Result<Out
     let now = Timestamp::now();
     if !expiry::is_marked(&status) {
         let marked = judge::mark_expired(claim, status, now);
-        if apply::write_status(world, claim, &marked).await? {
-            apply::tell(world, claim, "ClaimExpired", "Claim Expired", "Claim expired".to_owned());
+        if !apply::write_status(world, claim, &marked).await? {
+            return Ok(Outcome::Done);
         }
+        apply::tell(world, claim, "ClaimExpired", "Claim Expired", "Claim expired".to_owned());
         return Ok(Outcome::After(Duration::ZERO));
     }
     let policy = world.lifecycle(claim).map(|lifecycle| lifecycle.shutdown_policy).unwrap_or_default();
@@ -355,14 +356,25 @@ impl World {
 
     async fn work(self: Arc<Self>) {
         let reconcile = async |key: Key| {
-            let span = tracing::info_span!(
-                "ReconcileSandboxClaim",
-                sandboxclaim.name = key.name,
-                sandboxclaim.namespace = key.namespace,
-            );
-            trace::join(self.config.traces.as_deref(), &span, self.caches.claims.get(&key).as_deref());
+            let span = self.span(&key);
             reconcile(&self, &key).instrument(span).await
         };
         run::work(&self.queue, reconcile).await;
+    }
+
+    /// The span of one pass, which belongs to the trace of whoever made the claim.
+    fn span(&self, key: &Key) -> Span {
+        let span = tracing::info_span!(
+            "ReconcileSandboxClaim",
+            sandboxclaim.name = key.name,
+            sandboxclaim.namespace = key.namespace,
+            "agents.x-k8s.io/created-by" = tracing::field::Empty,
+        );
+        let claim = self.caches.claims.get(key);
+        if let Some(creator) = claim.as_deref().and_then(transfer::creator) {
+            span.record(key::CREATED_BY, key::normalized_creator(creator));
+        }
+        trace::join(self.config.traces.as_deref(), &span, claim.as_deref());
+        span
     }
 }

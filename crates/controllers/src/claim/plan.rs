@@ -106,6 +106,16 @@ pub fn bound<'a>(claim: &Claim, seen: &'a Seen) -> Option<&'a Arc<Sandbox>> {
     })
 }
 
+/// The Sandbox that the status names although, as far as we see, the claim does not control it.
+///
+/// Our views of claims and of Sandboxes are not equally fresh. Before a claim that was told of a Sandbox gets another
+/// one, the API server itself must say that the first is not, or no longer, the claim's.
+pub fn doubtful<'a>(claim: &'a Claim, seen: &Seen) -> Option<&'a str> {
+    let named = bound_name(claim);
+    let ours = |sandbox: &Arc<Sandbox>| sandbox.metadata.name.as_deref() == Some(named);
+    (!named.is_empty() && !seen.owned.iter().any(ours)).then_some(named)
+}
+
 /// Whether a claim may take this member of a pool. Under Recreate, what its pool is about to replace is not given
 /// out, and without the template nobody knows.
 pub fn is_acceptable<'a>(seen: &'a Seen) -> impl Fn(&Sandbox) -> bool + use<'a> {

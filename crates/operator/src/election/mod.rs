@@ -8,8 +8,8 @@
 //! Candidates watch the Lease, so a released one is taken without waiting; they also look from time to time,
 //! because watches break. Every write carries the resourceVersion of what was seen: of two writers one fails.
 //!
-//! (`kube-lease-manager` judges expiry by the times in the Lease, and `kube-leader-election` calls itself
-//! unfenced; neither tells the holder before somebody else may take over.)
+//! (`kube-leader-election` calls itself unfenced, and `kube-lease-manager` allows for clock skew instead of doing
+//! without clocks; a holder must stop for sure before somebody else may take over.)
 
 pub mod decide;
 

@@ -12,7 +12,7 @@ use super::world::*;
 use crate::Config;
 use crate::claim::candidates::{Candidates, Choice, is_adoptable};
 use crate::claim::judge::{judge, patch as status_patch};
-use crate::claim::plan::{Step, bound_name, cold, is_acceptable, plan, surplus};
+use crate::claim::plan::{Step, bound_name, cold, doubtful, is_acceptable, plan, surplus};
 use crate::claim::transfer::transfer;
 use crate::object::controller_of;
 use crate::queue::Queue;
@@ -88,17 +88,28 @@ impl Server {
 }
 
 impl Controller {
-    /// One step for one claim; whether anything was written or tried.
-    fn step(&mut self, server: &mut Server, claim: &str) -> bool {
+    /// One step for one claim, while other claims of this process hold the first `held` members; whether anything was
+    /// written or tried.
+    fn step(&mut self, server: &mut Server, claim: &str, held: usize) -> bool {
         let Some(claim) = self.view.claims.get(claim).cloned() else { return false };
-        let sandboxes: Vec<_> = self.view.sandboxes.values().cloned().collect();
-        let seen = seen(&claim, &sandboxes);
+        let look = |view: &Objects| seen(&claim, &view.sandboxes.values().cloned().collect::<Vec<_>>());
+        if let Some(name) = doubtful(&claim, &look(&self.view)) {
+            match server.objects.sandboxes.get(name) {
+                Some(fresh) => self.view.sandboxes.insert(name.to_owned(), fresh.clone()),
+                None => self.view.sandboxes.remove(name),
+            };
+        }
+        let seen = look(&self.view);
         let step = match plan(&claim, &seen, &domains()).expect("nobody made a mistake") {
             Step::Adopt => {
                 let candidates = Candidates::new(Arc::new(Queue::new("test", &Config::default())));
-                sandboxes.iter().for_each(|it| candidates.observe(None, Some(&Arc::new(it.clone()))));
+                let members = self.view.sandboxes.values();
+                members.for_each(|member| candidates.observe(None, Some(&Arc::new(member.clone()))));
+                let other = super::world::claim("other", json!({}));
+                let _held: Vec<_> =
+                    (0..held).map(|_| candidates.reserve(&other, false, is_acceptable(&seen))).collect();
                 match candidates.reserve(&claim, false, is_acceptable(&seen)) {
-                    Choice::Reserved(held) => Step::Complete(held.sandbox.clone()),
+                    Choice::Reserved(chosen) => Step::Complete(chosen.sandbox.clone()),
                     Choice::Pending | Choice::Nothing => {
                         Step::Create(cold(&claim, &seen).expect("the template is there"))
                     }
@@ -158,18 +169,21 @@ impl Controller {
 
 #[derive(Debug, Clone)]
 enum Event {
-    /// A controller's watch catches up.
-    CatchUp(usize),
+    /// One of a controller's two watches catches up; they do not wait for each other.
+    SeeSandboxes(usize),
+    SeeClaims(usize),
     /// A controller dies and another takes its place.
     Restart(usize),
-    Step(usize, usize),
+    Step(usize, usize, usize),
 }
 
 fn any_event() -> impl Strategy<Value = Event> {
     prop_oneof![
-        1 => (0..2_usize).prop_map(Event::CatchUp),
+        1 => (0..2_usize).prop_map(Event::SeeSandboxes),
+        2 => (0..2_usize).prop_map(Event::SeeClaims),
         1 => (0..2_usize).prop_map(Event::Restart),
-        8 => (0..2_usize, 0..4_usize).prop_map(|(controller, claim)| Event::Step(controller, claim)),
+        8 => (0..2_usize, 0..4_usize, 0..3_usize)
+            .prop_map(|(controller, claim, held)| Event::Step(controller, claim, held)),
     ]
 }
 
@@ -204,8 +218,10 @@ proptest! {
         let mut controllers = [0, 1].map(|_| Controller { view: server.objects.clone() });
         for event in events {
             match event {
-                Event::CatchUp(at) | Event::Restart(at) => controllers[at].view = server.objects.clone(),
-                Event::Step(at, claim) => _ = controllers[at].step(&mut server, &format!("c{claim}")),
+                Event::SeeSandboxes(at) => controllers[at].view.sandboxes = server.objects.sandboxes.clone(),
+                Event::SeeClaims(at) => controllers[at].view.claims = server.objects.claims.clone(),
+                Event::Restart(at) => controllers[at].view = server.objects.clone(),
+                Event::Step(at, claim, held) => _ = controllers[at].step(&mut server, &format!("c{claim}"), held),
             }
         }
         // Quiet: views catch up, and every claim is worked on until nothing is left to do.
@@ -215,7 +231,7 @@ proptest! {
             for controller in &mut controllers {
                 for claim in 0..claims {
                     controller.view = server.objects.clone();
-                    busy |= controller.step(&mut server, &format!("c{claim}"));
+                    busy |= controller.step(&mut server, &format!("c{claim}"), 0);
                 }
             }
             if !busy { break; }

@@ -1,0 +1,131 @@
+//! What claims write: events, annotations, and how much in all.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use asb_controllers::claim::Settings;
+use asb_testing::{World, both_servers};
+use asb_types::{Claim, WarmPool, key};
+use futures::StreamExt;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Event, Pod};
+use kube::ResourceExt;
+use kube::api::ListParams;
+use kube::runtime::{WatchStreamExt, watcher};
+use serde_json::json;
+
+use super::*;
+
+both_servers! {
+    settled_claim_is_not_written_again,
+    events_tell_the_story,
+    annotations_are_written_if_asked_for,
+}
+
+/// CL-100: passes over a served claim write nothing
+async fn settled_claim_is_not_written_again(mut world: World) {
+    filled(&world, 1, json!({})).await;
+    world.create::<Claim>(claim("c", json!({}))).await;
+    let bound = sandbox_of(&world.eventually::<Claim>("c", is_ready).await);
+    world.eventually::<Pod>(&bound, |pod| pod.labels().contains_key(key::CLAIM_UID)).await;
+    refilled(&world, 1).await;
+    world.stop_claims().await;
+    world.writes.take();
+    world.start_claims(Settings::default());
+    world.create::<Claim>(claim("marker", json!({"additionalPodMetadata": {"labels": {"x": "y"}}}))).await;
+    world.eventually::<Claim>("marker", because("InvalidMetadata")).await;
+    assert_eq!(
+        world.writes.take(),
+        [("PATCH sandboxclaims/status".to_owned(), 1)].into(),
+        "the marker's own"
+    );
+}
+
+/// CL-012
+async fn events_tell_the_story(world: World) {
+    filled(&world, 1, json!({})).await;
+    world.create::<Claim>(claim("warm", json!({}))).await;
+    let bound = sandbox_of(&world.eventually::<Claim>("warm", is_ready).await);
+    let lifecycle =
+        json!({"env": [], "lifecycle": {"shutdownTime": in_the_past(), "shutdownPolicy": "Delete"}});
+    world.merge::<WarmPool>("pool", json!({"spec": {"replicas": 0}})).await;
+    world.eventually("pool", full(0)).await;
+    world.create::<Claim>(claim("cold", json!({}))).await;
+    world.eventually::<Claim>("cold", is_ready).await;
+    world.merge::<Claim>("warm", json!({"spec": lifecycle})).await;
+    let wanted = [
+        ("SandboxAdopted", "Adoption", format!("Adopted warm pool Sandbox \"{bound}\"")),
+        ("SandboxProvisioned", "Provisioning", "Created Sandbox \"cold\"".to_owned()),
+        ("ClaimExpired", "Claim Expired", "Claim expired".to_owned()),
+        ("ClaimExpired", "Deleting", "Deleting Claim (ShutdownPolicy=Delete)".to_owned()),
+    ];
+    let mut changes = watcher(world.api::<Event>(), watcher::Config::default()).default_backoff().boxed();
+    let wait = async {
+        loop {
+            let events: Vec<Event> = world.api::<Event>().list(&ListParams::default()).await.unwrap().items;
+            let came = |(reason, action, note): &(&str, &str, String)| {
+                events.iter().any(|event| {
+                    event.reason.as_deref() == Some(reason)
+                        && event.action.as_deref() == Some(action)
+                        && event.message.as_deref() == Some(note)
+                        && event.reporting_component.as_deref() == Some("sandboxclaim-controller")
+                })
+            };
+            if wanted.iter().all(came) {
+                return;
+            }
+            changes.next().await.unwrap().ok();
+        }
+    };
+    let came = tokio::time::timeout(Duration::from_secs(30), wait).await;
+    let found = world.api::<Event>().list(&ListParams::default()).await.unwrap();
+    assert!(came.is_ok(), "{found:#?}");
+}
+
+/// CL-143
+async fn annotations_are_written_if_asked_for(mut world: World) {
+    world.stop_claims().await;
+    world.start_claims(Settings { observability_annotations: true, ..Settings::default() });
+    filled(&world, 1, json!({})).await;
+    world.create::<Claim>(claim("c", json!({}))).await;
+    let noted = world
+        .eventually::<Claim>("c", |claim| claim.annotations().contains_key(key::CLAIM_FIRST_READY_AT))
+        .await;
+    assert!(is_ready(&noted), "it was Ready before anything was noted");
+    let time = |key: &str| -> Timestamp { noted.annotations()[key].parse().unwrap() };
+    let (seen, ready) = (time(key::CONTROLLER_FIRST_OBSERVED_AT), time(key::CLAIM_FIRST_READY_AT));
+    assert!(seen < ready);
+    assert_ne!(ready.subsec_nanosecond(), 0, "more exact than a second");
+}
+
+/// What one warm claim costs, refill included, on a real API server: everything that the controllers write.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn warm_claim_costs_at_most_six_writes() {
+    const CLAIMS: usize = 20;
+    let world = World::kubernetes().await;
+    let replicas = i32::try_from(CLAIMS).unwrap();
+    filled(&world, replicas, json!({})).await;
+    let before: BTreeSet<_> = members(&world).await.iter().map(ResourceExt::name_any).collect();
+    world.writes.take();
+    let names = numbered(CLAIMS);
+    claims(&world, &names).await;
+    each_has_one(&world, &names).await;
+    for (_, sandbox) in held(&world).await {
+        assert!(before.contains(&sandbox), "all are served warm");
+        world.eventually::<Pod>(&sandbox, |pod| pod.labels().contains_key(key::CLAIM_UID)).await;
+    }
+    refilled(&world, CLAIMS).await;
+    world.eventually("pool", full(replicas)).await;
+    let mut writes = world.writes.take();
+    writes.remove("POST events"); // told later, by a task of its own
+    let per_claim = |count: usize| count as f64 / CLAIMS as f64;
+    for (what, count) in &writes {
+        println!("{what:28} {:5.2} per claim", per_claim(*count));
+    }
+    // The pool's numbers are told once for many claims.
+    let numbers = writes.remove("PATCH sandboxwarmpools/status").unwrap_or_default();
+    let all: usize = writes.values().sum();
+    println!("{:28} {:5.2} per claim, and the pool's status {numbers} times", "all", per_claim(all));
+    assert!(all <= 6 * CLAIMS, "{writes:?}");
+    assert!(numbers <= CLAIMS / 2, "the pool's status was written {numbers} times");
+}
