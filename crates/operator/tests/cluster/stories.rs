@@ -107,9 +107,11 @@ pub async fn claim_gets_a_warm_member_whose_pod_runs_on(world: &World) {
     let soon = Timestamp::now() + Duration::from_secs(1);
     let end = json!({"spec": {"lifecycle": {"shutdownTime": soon.to_string(), "shutdownPolicy": "Delete"}}});
     let claim: Claim = world.merge("mine", end).await;
-    let sandbox = world.get::<Sandbox>(&sandbox).await.expect("the Sandbox is there until the claim ends");
+    let pod = world.get::<Pod>(&sandbox).await.expect("the Pod is there until the claim ends");
+    let sandbox = world.get::<Sandbox>(&sandbox).await.expect("and so is the Sandbox");
     world.gone(&claim).await;
     world.gone(&sandbox).await;
+    world.gone(&pod).await;
 }
 
 /// Made before the Sandbox, for example from a backup.
