@@ -5,9 +5,12 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use asb_testing::World;
-use asb_types::{Claim, Sandbox, Template, WarmPool};
+use asb_types::{Claim, Sandbox, Template, WarmPool, key};
+use futures::StreamExt;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
+use kube::api::ListParams;
+use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
@@ -66,14 +69,13 @@ async fn sandbox(world: &World, name: &str, runtime: Option<&str>) -> (Duration,
 async fn claims(cluster: &Cluster, world: &World) {
     world.create::<Template>(stories::template("pooled")).await;
     world.create::<WarmPool>(stories::pool("pooled", BURST)).await;
-    let full = stories::pool_has(BURST as i32);
     let mut alone = Vec::new();
     for sample in 0..SAMPLES {
-        world.eventually::<WarmPool>("pooled", &full).await;
+        filled(world).await;
         alone.push(claim(world, &format!("alone-{sample}")).await.1);
     }
     tell("warm claim to Ready", alone);
-    world.eventually::<WarmPool>("pooled", &full).await;
+    filled(world).await;
     let names: Vec<_> = (0..BURST).map(|sample| format!("burst-{sample}")).collect();
     let started = Instant::now();
     let burst = join_all(names.iter().map(|name| claim(world, name))).await;
@@ -84,6 +86,19 @@ async fn claims(cluster: &Cluster, world: &World) {
     let named: BTreeSet<_> = names.into_iter().chain(bound).collect();
     let writes = audit::writes_to(cluster, &named) as f64 / BURST as f64;
     println!("writes per claim (to it, its Sandbox and its Pod, since they were made): {writes:.1}");
+}
+
+/// Waits until all members are Ready. (The pool's status tells the number a moment later.)
+async fn filled(world: &World) {
+    let members = ListParams::default().labels(key::WARM_POOL_SANDBOX);
+    let mut changes = watcher(world.api::<Sandbox>(), watcher::Config::default()).default_backoff().boxed();
+    loop {
+        let found = world.api::<Sandbox>().list(&members).await.expect("the API answers").items;
+        if found.iter().filter(|sandbox| stories::is_ready(sandbox)).count() == BURST {
+            return;
+        }
+        _ = changes.next().await;
+    }
 }
 
 /// The Sandbox that it got, and how long that took.
