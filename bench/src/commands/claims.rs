@@ -192,8 +192,8 @@ impl Fleet {
             took += begun.elapsed();
             self.release(&name).await?;
         }
-        self.filled().await?;
         let (cpu, rss) = meter.read()?;
+        self.filled().await?;
         Ok(Run { samples, took, cpu, rss })
     }
 
