@@ -452,6 +452,17 @@ mod tests {
         assert_eq!(cache.find("owner", "owner").len(), 1);
     }
 
+    /// MG-03
+    #[test]
+    fn managed_fields_are_not_kept() {
+        let mut managed = pod("a", "1", 5);
+        managed.metadata.managed_fields = Some(Vec::new());
+        let cache = cache();
+        cache.observe("", Event::Apply(managed));
+        assert_eq!(cache.get(&Key::new("ns", "a")).unwrap().metadata.managed_fields, None);
+        assert_eq!(cache.label(), None, "everything is watched unless somebody asks for less");
+    }
+
     /// MG-04
     #[test]
     fn what_no_watch_would_tell_of_is_not_remembered() {

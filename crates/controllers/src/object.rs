@@ -227,6 +227,23 @@ pub fn is_kind(owner: &OwnerReference, group: &str, kind: &str) -> bool {
 mod tests {
     use super::*;
 
+    /// MG-05
+    #[test]
+    fn pod_is_kept_without_what_nobody_here_reads() {
+        let full = serde_json::json!({
+            "metadata": {"name": "p", "labels": {"a": "b"}, "annotations": {"c": "d"}},
+            "spec": {"nodeName": "n", "containers": [{"name": "main"}], "initContainers": [], "volumes": [], "tolerations": []},
+            "status": {"phase": "Running", "podIPs": [{"ip": "10.0.0.1"}], "hostIP": "10.9.9.9"},
+        });
+        let kept = serde_json::json!(serde_json::from_value::<Pod>(full.clone()).unwrap());
+        assert_eq!(kept["metadata"], full["metadata"]);
+        assert_eq!(kept["spec"], serde_json::json!({"nodeName": "n"}));
+        assert_eq!(
+            (&kept["status"]["phase"], &kept["status"]["podIPs"]),
+            (&full["status"]["phase"], &full["status"]["podIPs"])
+        );
+    }
+
     /// SB-060, SB-064
     #[test]
     fn only_the_uid_makes_an_owner() {

@@ -36,6 +36,12 @@ pub fn join(traces: Option<&dyn Traces>, span: &Span, object: Option<&impl Resou
     }
 }
 
+/// Who made an object, as a span may say it: what users write is not repeated.
+pub fn creator(object: &impl Resource) -> Option<&str> {
+    let label = object.meta().labels.as_ref()?.get(key::CREATED_BY)?;
+    Some(key::normalized_creator(label))
+}
+
 /// What the annotation of an object that has none should say; nothing if no trace goes on.
 pub fn context(traces: Option<&dyn Traces>, span: &Span, object: &impl Resource) -> Option<String> {
     let traces = traces?;
@@ -73,6 +79,19 @@ mod tests {
         pod.metadata.annotations =
             context.map(|context| [(key::TRACE_CONTEXT.to_owned(), context.to_owned())].into());
         pod
+    }
+
+    /// SB-111, CL-144
+    #[test]
+    fn span_names_a_known_creator_and_no_other() {
+        let made_by = |label: &str| {
+            let mut pod = object(None);
+            pod.metadata.labels = Some([(key::CREATED_BY.to_owned(), label.to_owned())].into());
+            creator(&pod).map(str::to_owned)
+        };
+        assert_eq!(made_by("go-client").as_deref(), Some("go-client"));
+        assert_eq!(made_by("<script>").as_deref(), Some("unknown"));
+        assert_eq!(creator(&object(None)), None);
     }
 
     #[test]

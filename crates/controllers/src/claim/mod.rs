@@ -371,8 +371,8 @@ impl World {
             "agents.x-k8s.io/created-by" = tracing::field::Empty,
         );
         let claim = self.caches.claims.get(key);
-        if let Some(creator) = claim.as_deref().and_then(transfer::creator) {
-            span.record(key::CREATED_BY, key::normalized_creator(creator));
+        if let Some(creator) = claim.as_deref().and_then(trace::creator) {
+            span.record(key::CREATED_BY, creator);
         }
         trace::join(self.config.traces.as_deref(), &span, claim.as_deref());
         span

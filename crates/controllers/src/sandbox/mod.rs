@@ -174,9 +174,8 @@ impl World {
             "agents.x-k8s.io/created-by" = tracing::field::Empty,
         );
         let sandbox = self.caches.sandboxes.get(key);
-        let labels = sandbox.as_ref().and_then(|sandbox| sandbox.metadata.labels.as_ref());
-        if let Some(creator) = labels.and_then(|labels| labels.get(key::CREATED_BY)) {
-            span.record(key::CREATED_BY, key::normalized_creator(creator));
+        if let Some(creator) = sandbox.as_deref().and_then(trace::creator) {
+            span.record(key::CREATED_BY, creator);
         }
         trace::join(self.config.traces.as_deref(), &span, sandbox.as_deref());
         span

@@ -352,3 +352,15 @@ fn eviction_of_pool_members_ends_with_the_pool() {
     assert!(!reaching(of_a_pool, false));
     assert!(reaching(json!({}), false), "a template or a user said so");
 }
+
+/// MG-06
+#[test]
+fn patch_of_a_pod_names_only_the_metadata_that_changes() {
+    let sandbox = sandbox(json!({"podTemplate": {"metadata": {"labels": {"app": "x"}}}}));
+    let hash = child::hash(&sandbox);
+    let pod =
+        ready_pod().edit(json!({"metadata": {"labels": {"theirs": "y", key::SANDBOX_NAME_HASH: hash}}}));
+    let expected =
+        json!({"metadata": {"labels": {"app": "x"}, "annotations": {key::PROPAGATED_LABELS: "app"}}});
+    assert_eq!(pod_patch(&sandbox, pod), expected);
+}
