@@ -209,14 +209,14 @@ pub async fn sandboxes_of_the_reference_go_on(cluster: &Cluster, world: &World) 
     assert_untouched(&running, world).await;
 }
 
-/// Every Pod by its name: which one it is, and how often its containers started.
+/// Every Pod that is not on its way out, by its name: which one it is, and how often its containers started.
 pub async fn pods(world: &World) -> BTreeMap<String, (Option<String>, Value)> {
     let pods = world.api::<Pod>().list(&ListParams::default()).await.expect("Pods can be listed");
     let entry = |pod: Pod| {
         let restarts = json!(pod)["status"]["containerStatuses"][0]["restartCount"].clone();
         (pod.name_any(), (pod.uid(), restarts))
     };
-    pods.items.into_iter().map(entry).collect()
+    pods.items.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).map(entry).collect()
 }
 
 pub async fn assert_untouched(before: &BTreeMap<String, (Option<String>, Value)>, world: &World) {
