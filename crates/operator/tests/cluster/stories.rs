@@ -1,6 +1,6 @@
 //! The stories. Each leaves what later ones may look at; the namespace goes at the end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use asb_testing::World;
@@ -209,14 +209,20 @@ pub async fn sandboxes_of_the_reference_go_on(cluster: &Cluster, world: &World) 
     assert_untouched(&running, world).await;
 }
 
-/// Every Pod that is not on its way out, by its name: which one it is, and how often its containers started.
+/// Every Pod of a Sandbox, by its name: which one it is, and how often its containers started.
+///
+/// A Pod whose Sandbox is gone may still run: the garbage collector learns of new kinds only from time to time.
 pub async fn pods(world: &World) -> BTreeMap<String, (Option<String>, Value)> {
+    let sandboxes = world.api::<Sandbox>().list(&ListParams::default()).await;
+    let living: BTreeSet<_> =
+        sandboxes.expect("Sandboxes can be listed").items.iter().filter_map(ResourceExt::uid).collect();
     let pods = world.api::<Pod>().list(&ListParams::default()).await.expect("Pods can be listed");
+    let lives = |pod: &Pod| pod.owner_references().iter().any(|owner| living.contains(&owner.uid));
     let entry = |pod: Pod| {
         let restarts = json!(pod)["status"]["containerStatuses"][0]["restartCount"].clone();
         (pod.name_any(), (pod.uid(), restarts))
     };
-    pods.items.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).map(entry).collect()
+    pods.items.into_iter().filter(lives).map(entry).collect()
 }
 
 pub async fn assert_untouched(before: &BTreeMap<String, (Option<String>, Value)>, world: &World) {
