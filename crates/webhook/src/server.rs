@@ -141,14 +141,18 @@ impl Service {
 
     async fn convert(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         use hyper::body::Body as _;
+        let too_large =
+            || text(StatusCode::PAYLOAD_TOO_LARGE, "too many objects at once; list them in pages");
+        let length = request.body().size_hint();
+        if length.lower() > BODY as u64 {
+            return too_large(); // it says so itself: nothing of it need be read
+        }
         // A body of unknown length may be large.
-        let large = request.body().size_hint().upper().is_none_or(|length| length > SMALL);
+        let large = length.upper().is_none_or(|length| length > SMALL);
         let _slot = if large { self.large.acquire().await.ok() } else { None };
         let body = match Limited::new(request.into_body(), BODY).collect().await {
             Ok(body) => body.to_bytes(),
-            Err(error) if error.is::<http_body_util::LengthLimitError>() => {
-                return text(StatusCode::PAYLOAD_TOO_LARGE, "too many objects at once; list them in pages");
-            }
+            Err(error) if error.is::<http_body_util::LengthLimitError>() => return too_large(),
             Err(_) => return text(StatusCode::BAD_REQUEST, "the body could not be read"),
         };
         let extensions = self.extensions;
