@@ -137,9 +137,9 @@ impl<K: Resource + Clone> Cache<K> {
         let _ = self.incomplete.subscribe().wait_for(|incomplete| *incomplete == 0).await;
     }
 
-    /// Whether the first lists are complete.
-    pub fn is_synced(&self) -> bool {
-        *self.incomplete.borrow() == 0
+    /// The namespaces whose watches feed this copy; an empty name means all of them.
+    pub fn namespaces(&self) -> Vec<String> {
+        self.read().feeds.keys().cloned().collect()
     }
 
     /// Tells `listener` of every object that is known, and from then on of every change.
@@ -316,6 +316,12 @@ mod tests {
 
     fn cache() -> Cache<Pod> {
         Cache::new(&[], &[("owner", |pod| controller_of(pod).map(|owner| owner.uid.clone()))])
+    }
+
+    impl Cache<Pod> {
+        fn is_synced(&self) -> bool {
+            *self.incomplete.borrow() == 0
+        }
     }
 
     fn pod(name: &str, uid: &str, revision: u64) -> Pod {

@@ -67,37 +67,23 @@ impl Caches {
     pub async fn run(&self, client: &Client) {
         let core = async {
             tokio::join!(
-                self.feed(client, &self.sandboxes),
-                self.feed(client, &self.pods),
-                self.feed(client, &self.services),
-                self.feed(client, &self.volume_claims),
+                feed(client, &self.sandboxes),
+                feed(client, &self.pods),
+                feed(client, &self.services),
+                feed(client, &self.volume_claims),
             )
         };
         let extensions = async {
             if self.scope.extensions {
                 tokio::join!(
-                    self.feed(client, &self.templates),
-                    self.feed(client, &self.pools),
-                    self.feed(client, &self.claims),
-                    self.feed(client, &self.network_policies),
+                    feed(client, &self.templates),
+                    feed(client, &self.pools),
+                    feed(client, &self.claims),
+                    feed(client, &self.network_policies),
                 );
             }
         };
         tokio::join!(core, extensions);
-    }
-
-    async fn feed<K: Kind + Send + 'static>(&self, client: &Client, cache: &Cache<K>) {
-        let everywhere = [String::new()];
-        let namespaces =
-            if self.scope.namespaces.is_empty() { &everywhere[..] } else { &self.scope.namespaces };
-        let watches = namespaces.iter().map(|namespace| {
-            let api = match namespace.as_str() {
-                "" => Api::all(client.clone()),
-                namespace => Api::namespaced(client.clone(), namespace),
-            };
-            run::watch(api, cache, namespace)
-        });
-        join_all(watches).await;
     }
 
     /// Waits until the first lists of everything that is watched are complete.
@@ -117,6 +103,19 @@ impl Caches {
             );
         }
     }
+}
+
+/// Keeps one copy current, for ever.
+async fn feed<K: Kind + Send + 'static>(client: &Client, cache: &Cache<K>) {
+    let namespaces = cache.namespaces();
+    let watches = namespaces.iter().map(|namespace| {
+        let api = match namespace.as_str() {
+            "" => Api::all(client.clone()),
+            namespace => Api::namespaced(client.clone(), namespace),
+        };
+        run::watch(api, cache, namespace)
+    });
+    join_all(watches).await;
 }
 
 fn owner(object: &impl Resource) -> Option<String> {

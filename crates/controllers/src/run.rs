@@ -10,7 +10,7 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 
-use crate::cache::Cache;
+use crate::cache::{Cache, Change};
 use crate::caches::Caches;
 use crate::object::Key;
 use crate::queue::{Outcome, Queue};
@@ -57,8 +57,19 @@ where
     }
 }
 
-/// Waits until all workers of a controller have ended, which they do when asked to.
-pub async fn join(mut workers: JoinSet<()>) {
+/// A listener that asks for a look at whatever a changed object concerned before and concerns now.
+pub fn waker<K>(queue: &Arc<Queue<Key>>, concerned: fn(&K) -> Option<Key>) -> impl Fn(&Change<K>) + use<K> {
+    let queue = queue.clone();
+    move |change| change.sides().filter_map(|object| concerned(object)).for_each(|key| queue.add(key))
+}
+
+/// Has that many workers at work until all have ended, which they do when asked to.
+pub async fn workers<W>(count: usize, work: impl Fn() -> W)
+where
+    W: Future<Output = ()> + Send + 'static,
+{
+    // Dropped with this future, and with it every worker.
+    let mut workers: JoinSet<()> = (0..count).map(|_| work()).collect();
     while let Some(ended) = workers.join_next().await {
         if let Err(error) = ended {
             tracing::error!(%error, "a worker ended early");

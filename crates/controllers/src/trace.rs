@@ -21,9 +21,14 @@ pub trait Traces: Debug + Send + Sync {
     fn headers(&self, span: &Span) -> HashMap<String, String>;
 }
 
-/// Makes a span part of the trace that an object's annotation names.
+/// Has a span say who made its object, if it has a field for that, and makes it part of the trace that the
+/// object's annotation names.
 pub fn join(traces: Option<&dyn Traces>, span: &Span, object: Option<&impl Resource>) {
-    let (Some(traces), Some(object)) = (traces, object) else { return };
+    let Some(object) = object else { return };
+    if let Some(creator) = creator(object) {
+        span.record(key::CREATED_BY, creator);
+    }
+    let Some(traces) = traces else { return };
     let Some(context) = object.meta().annotations.as_ref().and_then(|notes| notes.get(key::TRACE_CONTEXT))
     else {
         return;
@@ -37,7 +42,7 @@ pub fn join(traces: Option<&dyn Traces>, span: &Span, object: Option<&impl Resou
 }
 
 /// Who made an object, as a span may say it: what users write is not repeated.
-pub fn creator(object: &impl Resource) -> Option<&str> {
+fn creator(object: &impl Resource) -> Option<&str> {
     let label = object.meta().labels.as_ref()?.get(key::CREATED_BY)?;
     Some(key::normalized_creator(label))
 }

@@ -33,10 +33,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asb_types::claim::{ClaimShutdownPolicy, Lifecycle};
-use asb_types::{Claim, ClaimStatus, EXTENSIONS_GROUP, Sandbox, WarmPool, condition, key};
+use asb_types::{Claim, ClaimStatus, EXTENSIONS_GROUP, Sandbox, WarmPool, condition};
 use jiff::Timestamp;
 use kube::{Client, Resource};
-use tokio::task::JoinSet;
 use tracing::{Instrument, Span};
 
 use crate::cache::Change;
@@ -109,13 +108,8 @@ pub async fn run(client: Client, caches: Arc<Caches>, config: Config) {
         events,
     });
     let listening = world.listen(&caches);
-    // Dropped with this future, and with it every worker.
-    let mut workers = JoinSet::new();
-    for _ in 0..world.config.claims.workers {
-        workers.spawn(world.clone().work());
-    }
     let working = async {
-        run::join(workers).await;
+        run::workers(world.config.claims.workers, || world.clone().work()).await;
         drop((listening, world)); // and with them the recorder
     };
     tokio::join!(working, telling);
@@ -371,9 +365,6 @@ impl World {
             "agents.x-k8s.io/created-by" = tracing::field::Empty,
         );
         let claim = self.caches.claims.get(key);
-        if let Some(creator) = claim.as_deref().and_then(trace::creator) {
-            span.record(key::CREATED_BY, creator);
-        }
         trace::join(self.config.traces.as_deref(), &span, claim.as_deref());
         span
     }

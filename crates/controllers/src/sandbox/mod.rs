@@ -27,7 +27,6 @@ use std::sync::Arc;
 use asb_types::{GROUP, Sandbox, SandboxStatus, key};
 use jiff::Timestamp;
 use kube::{Client, Resource};
-use tokio::task::JoinSet;
 use tracing::{Instrument, Span};
 
 use crate::Config;
@@ -36,7 +35,7 @@ use crate::event::Recorder;
 use crate::memory::Memories;
 use crate::object::{Key, controller_of, is_kind};
 use crate::queue::{Outcome, Queue};
-use crate::{cache, run, trace};
+use crate::{run, trace};
 use apply::MANAGER;
 use milestone::Change;
 use plan::{ProblemKind, Seen};
@@ -57,33 +56,19 @@ pub async fn run(client: Client, caches: Arc<Caches>, config: Config) {
     caches.synced().await;
     let queue = Arc::new(Queue::new("sandbox", &config));
     let _listening = (
-        caches.sandboxes.listen(waker(&queue, |sandbox| Some(Key::of(sandbox)))),
-        caches.pods.listen(waker(&queue, sandbox_of)),
-        caches.services.listen(waker(&queue, sandbox_of)),
-        caches.volume_claims.listen(waker(&queue, sandbox_of)),
+        caches.sandboxes.listen(run::waker(&queue, |sandbox| Some(Key::of(sandbox)))),
+        caches.pods.listen(run::waker(&queue, sandbox_of)),
+        caches.services.listen(run::waker(&queue, sandbox_of)),
+        caches.volume_claims.listen(run::waker(&queue, sandbox_of)),
     );
     let (events, telling) = Recorder::new(client.clone(), MANAGER, config.sandbox_events);
     let memories = Memories::default();
     let world = Arc::new(World { client, caches: caches.clone(), config, memories, queue, events });
-    // Dropped with this future, and with it every worker.
-    let mut workers = JoinSet::new();
-    for _ in 0..world.config.sandbox_workers {
-        workers.spawn(world.clone().work());
-    }
     let working = async {
-        run::join(workers).await;
+        run::workers(world.config.sandbox_workers, || world.clone().work()).await;
         drop(world); // and with it the recorder
     };
     tokio::join!(working, telling);
-}
-
-/// A listener that wakes the Sandboxes which a changed object concerned before and concerns now.
-fn waker<K>(
-    queue: &Arc<Queue<Key>>,
-    sandbox_of: fn(&K) -> Option<Key>,
-) -> impl Fn(&cache::Change<K>) + use<K> {
-    let queue = queue.clone();
-    move |change| change.sides().filter_map(|object| sandbox_of(object)).for_each(|key| queue.add(key))
 }
 
 /// The Sandbox that a child concerns: its controller, else the one of its name if it carries our label.
@@ -174,9 +159,6 @@ impl World {
             "agents.x-k8s.io/created-by" = tracing::field::Empty,
         );
         let sandbox = self.caches.sandboxes.get(key);
-        if let Some(creator) = sandbox.as_deref().and_then(trace::creator) {
-            span.record(key::CREATED_BY, creator);
-        }
         trace::join(self.config.traces.as_deref(), &span, sandbox.as_deref());
         span
     }

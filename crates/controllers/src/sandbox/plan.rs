@@ -138,8 +138,8 @@ pub fn tracked_pod(seen: &Seen) -> Result<Option<&Arc<Pod>>, Problem> {
 
 /// Whether the status already says that the Sandbox has expired.
 pub fn marked_expired(sandbox: &Sandbox) -> bool {
-    let conditions = sandbox.status.as_ref().map_or(&[][..], |status| &status.conditions);
-    condition::get(conditions, condition::READY)
+    sandbox
+        .condition(condition::READY)
         .is_some_and(|ready| ready.reason == condition::reason::SANDBOX_EXPIRED)
 }
 

@@ -52,8 +52,7 @@ impl Failures {
 }
 
 fn long_ready(sandbox: &Sandbox, now: Timestamp) -> bool {
-    let conditions = sandbox.status.as_ref().map_or(&[][..], |status| &status.conditions);
-    condition::get(conditions, condition::READY).is_some_and(|ready| {
+    sandbox.condition(condition::READY).is_some_and(|ready| {
         let since = Duration::try_from(now.duration_since(ready.last_transition_time.0)).unwrap_or_default();
         ready.status == "True" && since >= FORGIVEN_AFTER
     })

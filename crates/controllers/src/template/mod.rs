@@ -20,7 +20,6 @@ use std::sync::Arc;
 
 use asb_types::{EXTENSIONS_GROUP, name};
 use kube::Client;
-use tokio::task::JoinSet;
 use tracing::Instrument;
 
 use crate::Config;
@@ -41,22 +40,12 @@ pub(crate) struct World {
 pub async fn run(client: Client, caches: Arc<Caches>, config: Config) {
     caches.synced().await;
     let queue = Arc::new(Queue::new("sandboxtemplate", &config));
-    let (of_templates, of_policies) = (queue.clone(), queue.clone());
     let _listening = (
-        caches.templates.listen(move |change| {
-            change.sides().for_each(|template| of_templates.add(Key::of(&**template)));
-        }),
-        caches.network_policies.listen(move |change| {
-            change.sides().filter_map(|policy| template_of(policy)).for_each(|key| of_policies.add(key));
-        }),
+        caches.templates.listen(run::waker(&queue, |template| Some(Key::of(template)))),
+        caches.network_policies.listen(run::waker(&queue, template_of)),
     );
     let world = Arc::new(World { client, caches: caches.clone(), config, queue });
-    // Dropped with this future, and with it every worker.
-    let mut workers = JoinSet::new();
-    for _ in 0..world.config.template_workers {
-        workers.spawn(world.clone().work());
-    }
-    run::join(workers).await;
+    run::workers(world.config.template_workers, || world.clone().work()).await;
 }
 
 /// The template that a policy concerns: its controller, else the one that reserves its name.

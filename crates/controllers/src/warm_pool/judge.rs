@@ -7,7 +7,7 @@ use asb_types::{Sandbox, Template, WarmPool, WarmPoolStatus, condition, key};
 use jiff::Timestamp;
 
 use super::blueprint::Blueprint;
-use super::plan::{hash, is_ours, leaving, ready};
+use super::plan::{hash, is_ours, leaving};
 use super::rollout;
 
 /// Numbers of members are told when they have been different for this long.
@@ -29,7 +29,7 @@ pub fn judge(
     let before = pool.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
     let mut status = WarmPoolStatus {
         replicas: count(members().count()),
-        ready_replicas: count(members().filter(|sandbox| ready(sandbox)).count()),
+        ready_replicas: count(members().filter(|sandbox| sandbox.is_ready()).count()),
         selector: Some(format!("{}={}", key::WARM_POOL_SANDBOX, hash(pool))),
         observed_generation: pool.metadata.generation,
         updated_replicas: None,

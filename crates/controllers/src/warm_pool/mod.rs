@@ -27,7 +27,6 @@ use std::time::Duration;
 use asb_types::WarmPool;
 use jiff::Timestamp;
 use kube::Client;
-use tokio::task::JoinSet;
 use tracing::Instrument;
 
 use crate::Config;
@@ -84,13 +83,10 @@ pub(crate) struct World {
 pub async fn run(client: Client, caches: Arc<Caches>, config: Config) {
     caches.synced().await;
     let queue = Arc::new(Queue::new("sandboxwarmpool", &config));
-    let (of_pools, of_sandboxes, of_templates) = (queue.clone(), queue.clone(), queue.clone());
-    let pools = caches.clone();
+    let (pools, of_templates) = (caches.clone(), queue.clone());
     let _listening = (
-        caches.pools.listen(move |change| change.sides().for_each(|pool| of_pools.add(Key::of(&**pool)))),
-        caches.sandboxes.listen(move |change| {
-            change.sides().filter_map(|sandbox| pool_of(sandbox)).for_each(|key| of_sandboxes.add(key));
-        }),
+        caches.pools.listen(run::waker(&queue, |pool| Some(Key::of(pool)))),
+        caches.sandboxes.listen(run::waker(&queue, pool_of)),
         caches.templates.listen(move |change| {
             let names = change.sides().map(|template| Key::of(&**template).to_string());
             let concerned = names.flat_map(|name| pools.pools.find(BY_TEMPLATE, &name));
@@ -99,12 +95,7 @@ pub async fn run(client: Client, caches: Arc<Caches>, config: Config) {
     );
     let world =
         Arc::new(World { client, caches: caches.clone(), config, memories: Memories::default(), queue });
-    // Dropped with this future, and with it every worker.
-    let mut workers = JoinSet::new();
-    for _ in 0..world.config.warm_pools.workers {
-        workers.spawn(world.clone().work());
-    }
-    run::join(workers).await;
+    run::workers(world.config.warm_pools.workers, || world.clone().work()).await;
 }
 
 async fn reconcile(world: &World, key: &Key) -> Outcome {

@@ -93,7 +93,7 @@ pub fn plan(
     let desired = desired(pool);
     let fresh = sorted.members.len() + sorted.orphans.len();
     let limits = rollout::Limits::of(pool, desired);
-    let available = sorted.stale.len() + sorted.members.iter().filter(|sandbox| ready(sandbox)).count();
+    let available = sorted.stale.len() + sorted.members.iter().filter(|sandbox| sandbox.is_ready()).count();
     sorted.stale.sort_by_key(|sandbox| age_key(sandbox));
     let kept = sorted.stale.split_off(limits.may_go(available, desired).min(sorted.stale.len()));
     plan.deletions.extend(sorted.stale.iter().map(|sandbox| Identity::of(&***sandbox)));
@@ -122,7 +122,7 @@ pub fn plan(
     }
 
     let surplus = fresh.saturating_sub(desired).min(settings.max_batch_size);
-    sorted.members.sort_by_key(|sandbox| (ready(sandbox), Reverse(age_key(sandbox))));
+    sorted.members.sort_by_key(|sandbox| (sandbox.is_ready(), Reverse(age_key(sandbox))));
     let stay = sorted.members.split_off(surplus.min(sorted.members.len()));
     plan.deletions.extend(sorted.members.iter().map(|sandbox| Identity::of(&***sandbox)));
     plan.patches = stay.iter().filter_map(|sandbox| mark_warm(sandbox)).collect();
@@ -188,7 +188,7 @@ impl<'a> Sorted<'a> {
         let strategy = strategy(pool);
         let may_replace = !owned || strategy != UpdateStrategyType::OnReplenish;
         if may_replace && blueprint.is_some_and(|blueprint| blueprint.is_stale(sandbox)) {
-            match owned && strategy == UpdateStrategyType::RollingUpdate && ready(sandbox) {
+            match owned && strategy == UpdateStrategyType::RollingUpdate && sandbox.is_ready() {
                 true => self.stale.push(sandbox),
                 false => self.doom(sandbox, owned),
             }
@@ -201,7 +201,7 @@ impl<'a> Sorted<'a> {
 
     fn put_member(&mut self, sandbox: &'a Arc<Sandbox>, grace: Duration, now: Timestamp) {
         let born = sandbox.metadata.creation_timestamp.as_ref().map(|time| time.0);
-        if let Some(born) = born.filter(|_| !ready(sandbox)) {
+        if let Some(born) = born.filter(|_| !sandbox.is_ready()) {
             // A creation time in the future is one of another clock: no age at all.
             let age = Duration::try_from(now.duration_since(born)).unwrap_or_default();
             if age <= grace {
@@ -239,21 +239,11 @@ pub fn leaving(sandbox: &Sandbox) -> bool {
     sandbox.metadata.deletion_timestamp.is_some()
 }
 
-pub fn ready(sandbox: &Sandbox) -> bool {
-    says(sandbox, condition::READY).is_some_and(|ready| ready.status == "True")
-}
-
 /// The Sandbox mirrors what the scheduler says about its Pod, and only while there is one.
 fn unschedulable(sandbox: &Sandbox) -> bool {
-    says(sandbox, condition::POD_SCHEDULED)
+    sandbox
+        .condition(condition::POD_SCHEDULED)
         .is_some_and(|scheduled| scheduled.status == "False" && scheduled.reason == "Unschedulable")
-}
-
-fn says<'a>(
-    sandbox: &'a Sandbox,
-    kind: &str,
-) -> Option<&'a k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition> {
-    condition::get(&sandbox.status.as_ref()?.conditions, kind)
 }
 
 fn age_key(sandbox: &Sandbox) -> Option<Timestamp> {

@@ -188,7 +188,7 @@ fn rolling_update_keeps_to_its_limits_and_ends() {
         let least = 4_usize.saturating_sub(if (surge, unavailable) == (0, 0) { 1 } else { unavailable });
         for _ in 0..20 {
             world.pass();
-            let available = world.sandboxes.iter().filter(|sandbox| is_ready(sandbox)).count();
+            let available = world.sandboxes.iter().filter(|sandbox| sandbox.is_ready()).count();
             assert!(available >= least, "surge {surge}: {available}");
             assert!(world.sandboxes.len() <= 4 + surge, "surge {surge}: {}", world.sandboxes.len());
             all_ready(&mut world);

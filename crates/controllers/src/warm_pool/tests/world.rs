@@ -74,10 +74,6 @@ pub fn ready(sandbox: Sandbox) -> Sandbox {
     said(&sandbox, "Ready", "True", "DependenciesReady")
 }
 
-pub fn is_ready(sandbox: &Sandbox) -> bool {
-    crate::warm_pool::plan::ready(sandbox)
-}
-
 pub fn with_ready(sandbox: Sandbox, status: &str) -> Sandbox {
     said(&sandbox, "Ready", status, "Any")
 }
