@@ -3,6 +3,7 @@
 use kube_cel::{CompiledSchema, ErrorKind, Validator, compile_schema};
 use serde_json::{Map, Value};
 
+use super::reads::Reads;
 use crate::status::FieldError;
 
 thread_local! {
@@ -12,16 +13,20 @@ thread_local! {
 
 pub(crate) struct Rules {
     compiled: CompiledSchema,
+    reads: Reads,
 }
 
 impl Rules {
     /// Compiles the rules of `schema`, or nothing when it has none.
     pub fn compile(schema: &Value) -> Option<Self> {
-        branch_with_rules(schema).map(|slice| Self { compiled: compile_schema(&slice) })
+        branch_with_rules(schema)
+            .map(|slice| Self { compiled: compile_schema(&slice), reads: Reads::of_rules(&slice) })
     }
 
     pub fn check(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
-        let result = VALIDATOR.with(|validator| validator.validate_compiled(&self.compiled, object, old));
+        let (read, old) = (self.reads.pick(object), old.map(|old| self.reads.pick(old)));
+        let result =
+            VALIDATOR.with(|validator| validator.validate_compiled(&self.compiled, &read, old.as_ref()));
         let Err(failures) = result else { return Vec::new() };
         failures
             .into_vec()

@@ -6,6 +6,7 @@
 mod cel;
 mod fill;
 mod format;
+mod reads;
 mod validate;
 
 use std::collections::{BTreeMap, HashMap};
