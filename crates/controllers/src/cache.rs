@@ -7,7 +7,7 @@
 //! Controllers share one copy and listen to it. A listener hears of every change once, whoever made it,
 //! in order, while the copy is locked: it must be quick and must not look into the copy that calls it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use kube::runtime::watcher::Event;
@@ -53,11 +53,11 @@ struct State<K> {
     next_listener: u64,
 }
 
-/// The keys of all objects by a value of theirs.
+/// All objects by a value of theirs.
 struct Lookup<K> {
     name: &'static str,
     index: Index<K>,
-    keys: HashMap<String, BTreeSet<Key>>,
+    found: HashMap<String, BTreeMap<Key, Arc<K>>>,
 }
 
 /// One watch that feeds a cache.
@@ -92,7 +92,7 @@ impl<K: Resource + Clone> Cache<K> {
             objects: HashMap::new(),
             lookups: indexes
                 .iter()
-                .map(|&(name, index)| Lookup { name, index, keys: HashMap::new() })
+                .map(|&(name, index)| Lookup { name, index, found: HashMap::new() })
                 .collect(),
             feeds: namespaces.iter().map(|namespace| (namespace.clone(), Feed::default())).collect(),
             gone: HashMap::new(),
@@ -122,8 +122,8 @@ impl<K: Resource + Clone> Cache<K> {
         let state = self.read();
         let lookup = state.lookups.iter().find(|lookup| lookup.name == index);
         debug_assert!(lookup.is_some(), "no such index");
-        let keys = lookup.into_iter().filter_map(|lookup| lookup.keys.get(value)).flatten();
-        keys.filter_map(|key| state.objects.get(key).cloned()).collect()
+        let found = lookup.and_then(|lookup| lookup.found.get(value));
+        found.into_iter().flat_map(BTreeMap::values).cloned().collect()
     }
 
     /// Everything there is, in no order.
@@ -266,12 +266,12 @@ impl<K: Resource + Clone> State<K> {
             return;
         }
         let before = self.take(&key);
+        let after = Arc::new(object);
         for lookup in &mut self.lookups {
-            if let Some(value) = (lookup.index)(&object) {
-                lookup.keys.entry(value).or_default().insert(key.clone());
+            if let Some(value) = (lookup.index)(&after) {
+                lookup.found.entry(value).or_default().insert(key.clone(), after.clone());
             }
         }
-        let after = Arc::new(object);
         self.objects.insert(key, after.clone());
         self.tell(&Change { before, after: Some(after) });
     }
@@ -286,11 +286,11 @@ impl<K: Resource + Clone> State<K> {
         let object = self.objects.remove(key)?;
         for lookup in &mut self.lookups {
             if let Some(value) = (lookup.index)(&object)
-                && let Some(keys) = lookup.keys.get_mut(&value)
+                && let Some(found) = lookup.found.get_mut(&value)
             {
-                keys.remove(key);
-                if keys.is_empty() {
-                    lookup.keys.remove(&value);
+                found.remove(key);
+                if found.is_empty() {
+                    lookup.found.remove(&value);
                 }
             }
         }

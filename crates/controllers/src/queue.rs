@@ -79,6 +79,12 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.changed.notify_one();
     }
 
+    /// Asks for a look at this key after a while, or whenever somebody wants one earlier.
+    pub fn add_after(&self, key: K, delay: Duration) {
+        self.lock().delay(key, Instant::now() + delay);
+        self.changed.notify_one();
+    }
+
     /// Takes the next key, waiting for one if need be; `None` when the controllers are asked to stop.
     /// Every key taken must be given to [`Queue::finish`].
     pub async fn next(&self) -> Option<K> {
@@ -221,6 +227,21 @@ mod tests {
         assert!(queue.lock().ready.is_empty(), "never two workers on one key");
         queue.finish(key, Outcome::Done);
         assert_eq!(queue.next().await, Some("a"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn wishes_for_later_are_answered_together_when_the_first_is_due() {
+        let queue = queue();
+        let begun = Instant::now();
+        for _ in 0..3 {
+            queue.add_after("a", Duration::from_millis(10));
+            tokio::time::advance(Duration::from_millis(3)).await;
+        }
+        let key = queue.next().await.unwrap();
+        assert_eq!(begun.elapsed(), Duration::from_millis(10));
+        queue.finish(key, Outcome::Done);
+        let later = tokio::time::timeout(Duration::from_secs(60), queue.next()).await;
+        assert!(later.is_err(), "one look answers them all");
     }
 
     #[tokio::test(start_paused = true)]

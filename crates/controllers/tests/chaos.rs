@@ -315,7 +315,7 @@ impl Leaders {
 
     fn start(&mut self) {
         let faults = Faults::new(self.dice.random());
-        let client = faults.between(&self.world.client);
+        let client = faults.between(&self.world.controller_client);
         let scope =
             Scope { namespaces: vec![self.world.namespace.clone()], extensions: true, ..Scope::default() };
         let process = async move {

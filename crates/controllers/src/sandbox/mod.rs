@@ -23,6 +23,7 @@ mod tests;
 mod volume;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use asb_types::{GROUP, Sandbox, SandboxStatus, key};
 use jiff::Timestamp;
@@ -35,7 +36,7 @@ use crate::event::Recorder;
 use crate::memory::Memories;
 use crate::object::{Key, controller_of, is_kind};
 use crate::queue::{Outcome, Queue};
-use crate::{run, trace};
+use crate::{cache, run, trace};
 use apply::MANAGER;
 use milestone::Change;
 use plan::{ProblemKind, Seen};
@@ -55,8 +56,12 @@ pub(crate) struct World {
 pub async fn run(client: Client, caches: Arc<Caches>, config: Config) {
     caches.synced().await;
     let queue = Arc::new(Queue::new("sandbox", &config));
+    let of_sandboxes = queue.clone();
     let _listening = (
-        caches.sandboxes.listen(run::waker(&queue, |sandbox| Some(Key::of(sandbox)))),
+        caches.sandboxes.listen(move |change| match changes_hands(change) {
+            Some(sandbox) => of_sandboxes.add_after(sandbox, AFTER_CLAIM),
+            None => change.sides().for_each(|sandbox| of_sandboxes.add(Key::of(&**sandbox))),
+        }),
         caches.pods.listen(run::waker(&queue, sandbox_of)),
         caches.services.listen(run::waker(&queue, sandbox_of)),
         caches.volume_claims.listen(run::waker(&queue, sandbox_of)),
@@ -71,6 +76,12 @@ pub async fn run(client: Client, caches: Arc<Caches>, config: Config) {
     tokio::join!(working, telling);
 }
 
+/// A Sandbox that goes from one owner to another as it is.
+fn changes_hands(change: &cache::Change<Sandbox>) -> Option<Key> {
+    let (before, after) = (change.before.as_ref()?, change.after.as_ref()?);
+    (before.metadata.owner_references != after.metadata.owner_references).then(|| Key::of(&**after))
+}
+
 /// The Sandbox that a child concerns: its controller, else the one of its name if it carries our label.
 fn sandbox_of(child: &impl Resource) -> Option<Key> {
     let meta = child.meta();
@@ -83,6 +94,9 @@ fn sandbox_of(child: &impl Resource) -> Option<Key> {
         }
     }
 }
+
+/// What a claim changes of a Sandbox that it takes can wait until the claim is served.
+const AFTER_CLAIM: Duration = Duration::from_millis(10);
 
 /// What is remembered of a Sandbox between passes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -21,22 +21,25 @@ pub fn judge(
     stuck: bool,
     now: Timestamp,
 ) -> WarmPoolStatus {
-    let members = || sandboxes.iter().filter(|sandbox| is_ours(pool, sandbox) && !leaving(sandbox));
     let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
     let blueprint = template.map(Blueprint::of);
-    let follows =
-        |member: &&Arc<Sandbox>| blueprint.as_ref().is_none_or(|blueprint| !blueprint.is_stale(member));
+    let (mut members, mut ready, mut updated) = (0, 0, 0);
+    for member in sandboxes.iter().filter(|sandbox| is_ours(pool, sandbox) && !leaving(sandbox)) {
+        let stale = blueprint.as_ref().is_some_and(|blueprint| blueprint.is_stale(member));
+        members += 1;
+        ready += usize::from(member.is_ready());
+        updated += usize::from(!stale);
+    }
     let before = pool.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
     let mut status = WarmPoolStatus {
-        replicas: count(members().count()),
-        ready_replicas: count(members().filter(|sandbox| sandbox.is_ready()).count()),
+        replicas: count(members),
+        ready_replicas: count(ready),
         selector: Some(format!("{}={}", key::WARM_POOL_SANDBOX, hash(pool))),
         observed_generation: pool.metadata.generation,
         updated_replicas: None,
         conditions: before,
     };
-    let updated = members().filter(follows).count();
-    match rollout::progress(pool, updated, members().count(), stuck) {
+    match rollout::progress(pool, updated, members, stuck) {
         Some(verdict) => {
             status.updated_replicas = Some(count(updated));
             condition::set(&mut status.conditions, verdict, pool.metadata.generation, now);

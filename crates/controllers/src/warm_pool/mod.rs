@@ -24,18 +24,23 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asb_types::WarmPool;
+use asb_types::{Sandbox, WarmPool, condition};
 use jiff::Timestamp;
 use kube::Client;
 use tracing::Instrument;
 
 use crate::Config;
+use crate::cache::Change;
 use crate::caches::{BY_POOL_LABEL, BY_TEMPLATE, Caches, pool_of, template_of};
 use crate::memory::Memories;
 use crate::object::Key;
 use crate::queue::{Outcome, Queue};
 use crate::{run, write};
 use plan::{Memory, Seen};
+
+/// Changes of members that come this close together are answered in one pass. A look at a pool is a look at all its
+/// members; and claims that take some come first.
+const GATHERS: Duration = Duration::from_millis(10);
 
 /// How pools are filled and watched over.
 #[derive(Debug, Clone, PartialEq)]
@@ -83,10 +88,13 @@ pub(crate) struct World {
 pub async fn run(client: Client, caches: Arc<Caches>, config: Config) {
     caches.synced().await;
     let queue = Arc::new(Queue::new("sandboxwarmpool", &config));
-    let (pools, of_templates) = (caches.clone(), queue.clone());
+    let (pools, of_sandboxes, of_templates) = (caches.clone(), queue.clone(), queue.clone());
     let _listening = (
         caches.pools.listen(run::waker(&queue, |pool| Some(Key::of(pool)))),
-        caches.sandboxes.listen(run::waker(&queue, pool_of)),
+        caches.sandboxes.listen(move |change| {
+            let concerned = change.sides().filter(|_| is_news(change)).filter_map(|sandbox| pool_of(sandbox));
+            concerned.for_each(|pool| of_sandboxes.add_after(pool, GATHERS));
+        }),
         caches.templates.listen(move |change| {
             let names = change.sides().map(|template| Key::of(&**template).to_string());
             let concerned = names.flat_map(|name| pools.pools.find(BY_TEMPLATE, &name));
@@ -135,6 +143,19 @@ async fn reconcile(world: &World, key: &Key) -> Outcome {
         Some(delay) => Outcome::After(delay),
         None => Outcome::Done,
     }
+}
+
+/// Whether a change of a Sandbox can mean anything to its pool: most are about addresses and the like.
+fn is_news(change: &Change<Sandbox>) -> bool {
+    let (Some(before), Some(after)) = (&change.before, &change.after) else { return true };
+    let condition = |kind| before.condition(kind) != after.condition(kind);
+    let (old, new) = (&before.metadata, &after.metadata);
+    old.generation != new.generation
+        || old.deletion_timestamp != new.deletion_timestamp
+        || old.owner_references != new.owner_references
+        || old.labels != new.labels
+        || condition(condition::READY)
+        || condition(condition::POD_SCHEDULED)
 }
 
 impl World {

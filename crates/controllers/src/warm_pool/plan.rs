@@ -122,7 +122,9 @@ pub fn plan(
     }
 
     let surplus = fresh.saturating_sub(desired).min(settings.max_batch_size);
-    sorted.members.sort_by_key(|sandbox| (sandbox.is_ready(), Reverse(age_key(sandbox))));
+    if surplus > 0 {
+        sorted.members.sort_by_cached_key(|sandbox| (sandbox.is_ready(), Reverse(age_key(sandbox))));
+    }
     let stay = sorted.members.split_off(surplus.min(sorted.members.len()));
     plan.deletions.extend(sorted.members.iter().map(|sandbox| Identity::of(&***sandbox)));
     plan.patches = stay.iter().filter_map(|sandbox| mark_warm(sandbox)).collect();
