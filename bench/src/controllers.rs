@@ -19,9 +19,8 @@ pub enum Controllers {
 }
 
 impl Controllers {
-    pub fn in_process(client: &Client) -> Self {
+    pub fn in_process(client: Client) -> Self {
         let mut tasks = JoinSet::new();
-        let client = client.clone();
         tasks.spawn(async move {
             let caches = Arc::new(Caches::new(Scope { extensions: true, ..Scope::default() }));
             let controllers = run_all(client.clone(), caches.clone(), Config::default());

@@ -77,6 +77,14 @@ impl Target {
         Ok(Self { name: "kube-apiserver + etcd", client, server: Server::Kubernetes { kubernetes } })
     }
 
+    /// What controllers in this process talk through.
+    pub fn controller_client(&self) -> Client {
+        match &self.server {
+            Server::InProcess { server, .. } => server.controller_client("default"),
+            Server::Child { .. } | Server::Kubernetes { .. } => self.client.clone(),
+        }
+    }
+
     /// How other programs reach it.
     pub fn kubeconfig(&self) -> Option<&Path> {
         match &self.server {

@@ -10,7 +10,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt as _;
 use serde_json::Value;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
@@ -20,8 +19,6 @@ use crate::registry::{DEFINITIONS, Target};
 use crate::store::{Change, Entry, Key, WriteError};
 
 const NAMESPACES: &str = "namespaces";
-/// Deletions in flight at a time.
-const CONCURRENCY: usize = 64;
 /// Events are kept this long after they were last seen, and this many at most.
 const EVENT_HOURS: i64 = 1;
 const EVENTS: usize = 10_000;
@@ -79,17 +76,8 @@ pub(crate) async fn run(api: Arc<Api>, mut hints: UnboundedReceiver<Hint>) {
             }
             hint = hints.recv() => hint,
         };
-        let mut batch = Vec::new();
-        match hint {
-            Some(hint) => batch.push(hint),
-            None => return,
-        }
-        while batch.len() < 4 * CONCURRENCY {
-            let Ok(hint) = hints.try_recv() else { break };
-            batch.push(hint);
-        }
-        let api = &api;
-        futures::stream::iter(batch).for_each_concurrent(CONCURRENCY, |hint| handle(api, hint)).await;
+        let Some(hint) = hint else { return };
+        handle(&api, hint).await;
     }
 }
 
@@ -236,9 +224,7 @@ async fn empty_namespace(api: &Api, target: &Target, entry: &Arc<Entry>) {
     }
     let left = api.store.collections().iter().any(|collection| !api.store.is_empty(collection, &prefix));
     if !left {
-        let _ = api
-            .amend(target, entry, |namespace| namespace["spec"]["finalizers"] = Value::Array(vec![]))
-            .await;
+        let _ = api.amend(target, entry, |namespace| namespace["spec"]["finalizers"] = Value::Array(vec![]));
     }
 }
 
@@ -264,7 +250,7 @@ async fn empty(api: &Api, target: &Target, prefix: &str) {
 async fn delete(api: &Api, target: &Target, entry: &Entry, propagation: Option<Propagation>) {
     let options =
         DeleteOptions { propagation, uid: Some(entry.meta.uid.to_string()), ..DeleteOptions::default() };
-    if let Err(error) = api.delete(target, &entry.meta.namespace, &entry.meta.name, &options).await
+    if let Err(error) = api.delete(target, &entry.meta.namespace, &entry.meta.name, &options)
         && !matches!(error.code, 404 | 409)
     {
         tracing::warn!(kind = %target.resource.kind, name = %entry.meta.name, error = error.message, "could not collect an object");
@@ -273,8 +259,7 @@ async fn delete(api: &Api, target: &Target, entry: &Entry, propagation: Option<P
 
 async fn drop_finalizer(api: &Api, target: &Target, entry: &Arc<Entry>, name: &str) {
     // Somebody else writing in between is fine: that write is a hint of its own.
-    let _ =
-        api.amend(target, entry, |object| retain(object, "finalizers", |finalizer| finalizer != name)).await;
+    let _ = api.amend(target, entry, |object| retain(object, "finalizers", |finalizer| finalizer != name));
 }
 
 /// Drops owner references, against other writers if need be: no later hint would come back to it.
@@ -282,7 +267,7 @@ async fn disown(api: &Api, key: &Key, keep: impl Fn(&Value) -> bool) {
     let Some(target) = api.registry.stored_in(&key.collection) else { return };
     for _ in 0..ATTEMPTS {
         let Some(entry) = api.store.get(key) else { return };
-        let amended = api.amend(&target, &entry, |object| retain(object, "ownerReferences", &keep)).await;
+        let amended = api.amend(&target, &entry, |object| retain(object, "ownerReferences", &keep));
         if !matches!(amended, Err(WriteError::Conflict)) {
             return;
         }
@@ -299,6 +284,10 @@ fn retain(object: &mut Value, field: &str, keep: impl Fn(&Value) -> bool) {
     }
 }
 
+/// Does all of it, and lets others have their turn in between.
 async fn each<T, F: Future<Output = ()>>(items: Vec<T>, work: impl Fn(T) -> F) {
-    futures::stream::iter(items).for_each_concurrent(CONCURRENCY, work).await;
+    for item in items {
+        work(item).await;
+        tokio::task::consume_budget().await;
+    }
 }

@@ -11,6 +11,7 @@ use hyper_util::service::TowerToHyperService;
 use kube::client::Body as ClientBody;
 use tower::ServiceExt as _;
 
+use crate::http::Ahead;
 use crate::status::ApiError;
 use axum::response::IntoResponse as _;
 
@@ -20,11 +21,17 @@ const PIPE: usize = 64 << 10;
 #[derive(Clone)]
 pub(crate) struct InProcess {
     router: axum::Router,
+    ahead: bool,
 }
 
 impl InProcess {
     pub fn new(router: axum::Router) -> Self {
-        Self { router }
+        Self { router, ahead: false }
+    }
+
+    /// Sees and gets answers to writes before they are on disk.
+    pub fn ahead(self) -> Self {
+        Self { ahead: true, ..self }
     }
 }
 
@@ -37,8 +44,11 @@ impl tower::Service<Request<ClientBody>> for InProcess {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<ClientBody>) -> Self::Future {
+    fn call(&mut self, mut request: Request<ClientBody>) -> Self::Future {
         let router = self.router.clone();
+        if self.ahead {
+            request.extensions_mut().insert(Ahead);
+        }
         Box::pin(async move {
             if !request.headers().contains_key(header::UPGRADE) {
                 return router.oneshot(request.map(Body::new)).await;

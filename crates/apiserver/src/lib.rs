@@ -8,7 +8,7 @@
 //!
 //! # Guarantees
 //!
-//! - A create, update or delete is answered after it is on disk; only Leases and Events may lose their last second.
+//! - Whatever an answer or a watch tells of is on disk; only [`ApiServer::controller_client`] runs ahead of that.
 //! - Resource versions count up across restarts, crashes and deletions, and no two writes share one.
 //! - A list and a watch from its version neither miss a change nor tell one twice. Watchers hold no queue: one that
 //!   falls behind the bounded history gets `410 Expired`.
@@ -135,7 +135,7 @@ impl ApiServer {
             stopping: CancellationToken::new(),
         });
         let server = Self { api, data_dir: Arc::new(data_dir) };
-        server.set_up(crds).await?;
+        server.set_up(crds)?;
         tokio::spawn(gc::run(server.api.clone(), received));
         Ok(server)
     }
@@ -148,6 +148,14 @@ impl ApiServer {
     /// A client whose transport is [`ApiServer::router`].
     pub fn client(&self, namespace: &str) -> kube::Client {
         kube::Client::new(inprocess::InProcess::new(self.router()), namespace)
+    }
+
+    /// A client that sees writes, its own and others', before they are on disk: an answer costs no wait for it.
+    ///
+    /// For those who do nothing but write here. What they derive from a change is on disk after it or lost with it,
+    /// so a crash leaves no trace of what never was. Who acts on the world takes [`ApiServer::client`].
+    pub fn controller_client(&self, namespace: &str) -> kube::Client {
+        kube::Client::new(inprocess::InProcess::new(self.router()).ahead(), namespace)
     }
 
     /// Gives the requests for `pods/{exec,log,attach,portforward}` to `router`, which serves the same paths.
@@ -168,7 +176,7 @@ impl ApiServer {
         self.api.store.stop().await;
     }
 
-    async fn set_up(&self, crds: Vec<Value>) -> Result<(), Error> {
+    fn set_up(&self, crds: Vec<Value>) -> Result<(), Error> {
         let definitions = self
             .api
             .registry
@@ -179,22 +187,18 @@ impl ApiServer {
         }
         let namespaces =
             self.api.registry.find("", "v1", "namespaces").expect("namespaces are a built-in kind");
-        let made = NAMESPACES.map(|name| {
-            let object = json!({ "metadata": { "name": name } });
-            self.ensure(&namespaces, name.to_owned(), object, false)
-        });
-        let defined = crds.into_iter().map(|crd| {
+        for name in NAMESPACES {
+            self.ensure(&namespaces, name.to_owned(), json!({ "metadata": { "name": name } }), false)?;
+        }
+        for crd in crds {
             let name = crd["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-            self.ensure(&definitions, name, crd, true)
-        });
-        // All at once, so that they share a commit.
-        let (made, defined) =
-            futures::join!(futures::future::join_all(made), futures::future::join_all(defined));
-        made.into_iter().chain(defined).collect()
+            self.ensure(&definitions, name, crd, true)?;
+        }
+        Ok(())
     }
 
     /// Creates an object, or brings its spec up to date when it is there.
-    async fn ensure(
+    fn ensure(
         &self,
         target: &registry::Target,
         name: String,
@@ -203,7 +207,7 @@ impl ApiServer {
     ) -> Result<(), Error> {
         let options = WriteOptions::default();
         let result = match self.api.get(target, "", &name) {
-            Err(_) => self.api.create(target, "", object, &options).await,
+            Err(_) => self.api.create(target, "", object, &options),
             Ok(_) if !update => return Ok(()),
             // Compiling schemas costs more than the rest of a start: do it only when something is new.
             Ok(entry) if !registry::crd::differs(&entry.parse(), &object) => return Ok(()),
@@ -218,7 +222,7 @@ impl ApiServer {
                     }
                     Ok(merged)
                 };
-                self.api.change(target, "", &name, ops::Part::Main, &options, None, merge).await
+                self.api.change(target, "", &name, ops::Part::Main, &options, None, merge)
             }
         };
         result.map(drop).map_err(|error| Error::Setup {

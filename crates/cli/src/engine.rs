@@ -45,7 +45,7 @@ pub async fn start(data_dir: &DataDir, api: SocketAddr, router: SocketAddr) -> a
     let mut tasks = JoinSet::new();
     let (controllers_ready, controllers) = oneshot::channel();
     let (node_ready, pods) = oneshot::channel();
-    let controller_client = client.clone();
+    let controller_client = server.controller_client("default");
     tasks.spawn(async move {
         let scope = Scope { extensions: true, ..Scope::default() };
         let caches = Arc::new(Caches::new(scope));

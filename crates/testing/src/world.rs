@@ -25,6 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 pub struct World {
     pub client: Client,
+    /// What controllers talk through; in `asb up` it is ahead of the disk.
+    pub controller_client: Client,
     pub namespace: String,
     /// Controllers and kubelet; they stop with the world.
     tasks: JoinSet<()>,
@@ -80,7 +82,8 @@ impl World {
             node_name: Some(kubelet::NODE.to_owned()),
         };
         let server = asb_apiserver::ApiServer::open(config).await.expect("the embedded API server opens");
-        Self::new(server.client("default"), Some(dir)).await
+        let controller_client = server.controller_client("default");
+        Self { controller_client, ..Self::new(server.client("default"), Some(dir)).await }
     }
 
     /// On a real kube-apiserver, which the tests of one process share.
@@ -108,6 +111,7 @@ impl World {
         let namespaces: Api<Namespace> = Api::all(client.clone());
         namespaces.create(&PostParams::default(), &object).await.expect("a namespace of our own");
         Self {
+            controller_client: client.clone(),
             client,
             namespace,
             tasks: JoinSet::new(),
@@ -169,14 +173,14 @@ impl World {
 
     /// What controllers talk through; their writes are counted.
     fn controllers(&self) -> Client {
-        self.writes.through(self.client.clone())
+        self.writes.through(self.controller_client.clone())
     }
 
     /// A view of this namespace that no controller has yet: each stands for a process of its own.
     fn caches(&mut self) -> Arc<Caches> {
         let scope = Scope { namespaces: vec![self.namespace.clone()], extensions: true, ..Scope::default() };
         let caches = Arc::new(Caches::new(scope));
-        let (client, fed) = (self.client.clone(), caches.clone());
+        let (client, fed) = (self.controller_client.clone(), caches.clone());
         self.tasks.spawn(async move { fed.run(&client).await });
         caches
     }

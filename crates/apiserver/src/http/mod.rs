@@ -23,7 +23,7 @@ use futures::FutureExt as _;
 use http::{HeaderValue, Method, StatusCode};
 use serde_json::json;
 
-use crate::ops::{Api, Part};
+use crate::ops::{Api, Part, storage_error};
 use crate::registry::{Form, Target};
 use crate::status::{ApiError, json_response};
 use request::{Query, ResourcePath, View};
@@ -33,12 +33,22 @@ pub(crate) fn router(api: Arc<Api>) -> axum::Router {
     axum::Router::new().fallback(serve).with_state(api)
 }
 
+/// Marks a request of somebody who looks ahead of the disk. It cannot come over the network.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ahead;
+
 async fn serve(State(api): State<Arc<Api>>, request: Request) -> Response {
     let head = request.method() == Method::HEAD;
+    let ahead = request.extensions().get::<Ahead>().is_some();
     // A mistake of ours costs one request, not the caller's task or connection.
-    let answered = AssertUnwindSafe(dispatch(api, request)).catch_unwind().await;
-    let answered =
+    let answered = AssertUnwindSafe(dispatch(api.clone(), request)).catch_unwind().await;
+    let mut answered =
         answered.unwrap_or_else(|_| Err(ApiError::internal("the request made the server stumble")));
+    if !ahead {
+        // Whatever the answer tells of is on disk before it leaves.
+        let settled = api.store.settled(api.store.revision()).await;
+        answered = settled.map_err(storage_error).and(answered);
+    }
     let mut response = answered.unwrap_or_else(IntoResponse::into_response);
     if head {
         *response.body_mut() = axum::body::Body::empty();
@@ -62,6 +72,7 @@ async fn dispatch(api: Arc<Api>, request: Request) -> Result<Response, ApiError>
         return Err(ApiError::no_resource());
     }
     let context = Context {
+        ahead: request.extensions().get::<Ahead>().is_some(),
         query: Query::parse(request.uri().query().unwrap_or_default()),
         view: View::of(request.headers()),
         namespace: resource.namespace,
@@ -118,6 +129,7 @@ struct Context {
     namespace: String,
     query: Query,
     view: View,
+    ahead: bool,
 }
 
 impl Context {

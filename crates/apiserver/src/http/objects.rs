@@ -3,7 +3,6 @@
 use axum::extract::Request;
 use axum::response::Response;
 use bytes::Bytes;
-use futures::StreamExt as _;
 use http::StatusCode;
 use serde_json::{Value, json};
 
@@ -15,8 +14,6 @@ use crate::selector::Selector;
 use crate::status::{ApiError, FieldError, json_response, raw_response};
 use crate::store::Entry;
 
-/// Deletions in flight for one deletecollection.
-const CONCURRENCY: usize = 64;
 /// Kinds whose deletion is answered with the object instead of a success message.
 const RETURNED: [&str; 5] =
     ["pods", "services", "persistentvolumeclaims", "persistentvolumes", "serviceaccounts"];
@@ -32,7 +29,7 @@ impl Context {
         if self.target.resource.namespaced && self.namespace.is_empty() {
             return Err(ApiError::method_not_allowed());
         }
-        let written = self.api.create(&self.target, &self.namespace, object, &options).await?;
+        let written = self.api.create(&self.target, &self.namespace, object, &options)?;
         Ok(self.written(&written))
     }
 
@@ -43,7 +40,7 @@ impl Context {
         request: Request,
     ) -> Result<Response, ApiError> {
         let (object, options) = self.read_object(request).await?;
-        let written = self.api.replace(&self.target, &self.namespace, name, object, part, &options).await?;
+        let written = self.api.replace(&self.target, &self.namespace, name, object, part, &options)?;
         Ok(self.written(&written))
     }
 
@@ -52,13 +49,13 @@ impl Context {
         let media_type = body::media_type(request.headers()).to_owned();
         let raw = body::read(request.into_body()).await?;
         let patch = Patch::parse(&media_type, &raw, self.query.get("fieldManager"), &self.target)?;
-        let written = self.api.patch(&self.target, &self.namespace, name, &patch, part, &options).await?;
+        let written = self.api.patch(&self.target, &self.namespace, name, &patch, part, &options)?;
         Ok(self.written(&written))
     }
 
     pub(super) async fn delete(&self, name: &str, request: Request) -> Result<Response, ApiError> {
         let options = self.delete_options(request).await?;
-        match self.api.delete(&self.target, &self.namespace, name, &options).await? {
+        match self.api.delete(&self.target, &self.namespace, name, &options)? {
             Deleted::Gone(entry) if RETURNED.contains(&&*self.target.resource.collection) => {
                 Ok(raw_response(StatusCode::OK, self.show(&entry)))
             }
@@ -81,19 +78,12 @@ impl Context {
         let prefix = self.prefix();
         let snapshot = self.api.store.list(&self.target.resource.collection, &prefix);
         let chosen = snapshot.entries.into_iter().filter(|entry| selector.matches(&entry.meta));
-        let options = &options;
-        let results: Vec<Result<(), ApiError>> = futures::stream::iter(chosen)
-            .map(|entry| async move {
-                let (namespace, name) = (&entry.meta.namespace, &entry.meta.name);
-                match self.api.delete(&self.target, namespace, name, options).await {
-                    Err(error) if error.code != 404 => Err(error),
-                    _ => Ok(()),
-                }
-            })
-            .buffer_unordered(CONCURRENCY)
-            .collect()
-            .await;
-        results.into_iter().collect::<Result<(), _>>()?;
+        for entry in chosen {
+            match self.api.delete(&self.target, &entry.meta.namespace, &entry.meta.name, &options) {
+                Err(error) if error.code != 404 => return Err(error),
+                _ => tokio::task::consume_budget().await,
+            }
+        }
         Ok(json_response(
             StatusCode::OK,
             &json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success" }),

@@ -34,7 +34,7 @@ impl Context {
                 let locked = change.locked_to().map(str::to_owned);
                 let step = |current: &Value| self.rescaled(current, &change);
                 let (namespace, locked) = (&self.namespace, locked.as_deref());
-                self.api.change(&self.target, namespace, name, Part::Main, &options, locked, step).await?;
+                self.api.change(&self.target, namespace, name, Part::Main, &options, locked, step)?;
             }
             _ => return Err(ApiError::method_not_allowed()),
         }

@@ -65,7 +65,7 @@ impl Context {
         } else {
             (VecDeque::new(), if asked == 0 { store.revision() } else { asked })
         };
-        let cursor = store.watch(&collection, from);
+        let cursor = store.watch(&collection, from, self.ahead);
         if cursor.is_compacted() {
             return Err(too_old(from));
         }

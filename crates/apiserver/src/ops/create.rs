@@ -16,7 +16,7 @@ const SUFFIX_LENGTH: usize = 5;
 const PREFIX_LENGTH: usize = 58;
 
 impl Api {
-    pub async fn create(
+    pub fn create(
         &self,
         target: &Target,
         namespace: &str,
@@ -74,7 +74,7 @@ impl Api {
             let exists = self.store.get(&key);
             let written = match &exists {
                 Some(_) => Err(WriteError::Conflict),
-                None => self.put(key, Expect::Absent, complete, options.dry_run).await,
+                None => self.put(key, Expect::Absent, complete, options.dry_run),
             };
             match written {
                 Ok(entry) => return Ok(Written { entry, warnings, created: true }),

@@ -36,7 +36,7 @@ pub(crate) enum Deleted {
 }
 
 impl Api {
-    pub async fn delete(
+    pub fn delete(
         &self,
         target: &Target,
         namespace: &str,
@@ -55,10 +55,10 @@ impl Api {
             let written = if options.dry_run || (!removed && marked == old) {
                 Ok(entry)
             } else if removed {
-                self.remove(key.clone(), entry.revision, None).await
+                self.remove(key.clone(), entry.revision, None)
             } else {
                 let marked = target.to_stored(marked)?;
-                self.put(key.clone(), Expect::Revision(entry.revision), marked, false).await
+                self.put(key.clone(), Expect::Revision(entry.revision), marked, false)
             };
             match written {
                 Ok(entry) if removed => return Ok(Deleted::Gone(entry)),

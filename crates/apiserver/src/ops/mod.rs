@@ -10,7 +10,7 @@ use std::sync::{Arc, RwLock};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::registry::builtin::{deferred, selectable_fields};
+use crate::registry::builtin::selectable_fields;
 use crate::registry::{DEFINITIONS, Registry, Target};
 use crate::status::ApiError;
 use crate::store::{Draft, Entry, Expect, Key, Op, Store, Write, WriteError};
@@ -82,28 +82,19 @@ impl Api {
     }
 
     /// Writes an object that is in its stored form.
-    async fn put(
-        &self,
-        key: Key,
-        expect: Expect,
-        object: Value,
-        dry_run: bool,
-    ) -> Result<Arc<Entry>, WriteError> {
+    fn put(&self, key: Key, expect: Expect, object: Value, dry_run: bool) -> Result<Arc<Entry>, WriteError> {
         let draft = Draft::of(&object, selectable_fields(&key.collection));
         if dry_run {
             let revision = if let Expect::Revision(revision) = expect { revision } else { 0 };
             return Ok(Arc::new(draft.preview(revision)));
         }
-        let deferred = deferred(&key.collection);
-        self.store.write(Write { key, expect, op: Op::Put(draft), deferred }).await
+        self.store.write(Write { key, expect, op: Op::Put(draft) })
     }
 
     /// Removes an object; `last` is its final state, in its stored form, if that differs from what is stored.
-    async fn remove(&self, key: Key, revision: u64, last: Option<Value>) -> Result<Arc<Entry>, WriteError> {
+    fn remove(&self, key: Key, revision: u64, last: Option<Value>) -> Result<Arc<Entry>, WriteError> {
         let last = last.map(|object| Draft::of(&object, selectable_fields(&key.collection)));
-        let deferred = deferred(&key.collection);
-        let expect = Expect::Revision(revision);
-        self.store.write(Write { key, expect, op: Op::Delete(last), deferred }).await
+        self.store.write(Write { key, expect: Expect::Revision(revision), op: Op::Delete(last) })
     }
 
     /// A namespace must exist and not be going away before something can be put into it; the same for a definition.

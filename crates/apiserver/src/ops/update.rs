@@ -37,7 +37,7 @@ enum Outcome {
 
 impl Api {
     /// PUT.
-    pub async fn replace(
+    pub fn replace(
         &self,
         target: &Target,
         namespace: &str,
@@ -67,11 +67,11 @@ impl Api {
                 FieldError::invalid("metadata.resourceVersion", &0.into(), "must be specified for an update");
             return Err(ApiError::invalid(&target.resource.group, &target.resource.plural, name, &[error]));
         }
-        self.change(target, namespace, name, part, options, locked.as_deref(), |_| Ok(object.clone())).await
+        self.change(target, namespace, name, part, options, locked.as_deref(), |_| Ok(object.clone()))
     }
 
     /// PATCH. A server-side apply creates what is not there.
-    pub async fn patch(
+    pub fn patch(
         &self,
         target: &Target,
         namespace: &str,
@@ -83,19 +83,19 @@ impl Api {
         if patch.is_apply() && part == Part::Main && self.store.get(&key(target, namespace, name)).is_none() {
             let blank = json!({ "metadata": { "name": name } });
             let object = patch.apply(&blank, target, &now())?;
-            match self.create(target, namespace, object, options).await {
+            match self.create(target, namespace, object, options) {
                 Err(error) if error.reason == "AlreadyExists" => {}
                 other => return other,
             }
         }
         let locked = patch.locked_to().map(str::to_owned);
         let step = |current: &Value| patch.apply(current, target, &now());
-        self.change(target, namespace, name, part, options, locked.as_deref(), step).await
+        self.change(target, namespace, name, part, options, locked.as_deref(), step)
     }
 
     /// Reads, changes and writes until nobody else writes in between.
     #[allow(clippy::too_many_arguments)]
-    pub async fn change(
+    pub fn change(
         &self,
         target: &Target,
         namespace: &str,
@@ -117,12 +117,12 @@ impl Api {
                 Outcome::Unchanged => Ok(entry),
                 Outcome::Put(object) => {
                     let object = target.to_stored(object)?;
-                    self.put(key.clone(), Expect::Revision(entry.revision), object, options.dry_run).await
+                    self.put(key.clone(), Expect::Revision(entry.revision), object, options.dry_run)
                 }
                 Outcome::Remove(_) if options.dry_run => Ok(entry),
                 Outcome::Remove(object) => {
                     let object = target.to_stored(object)?;
-                    self.remove(key.clone(), entry.revision, Some(object)).await
+                    self.remove(key.clone(), entry.revision, Some(object))
                 }
             };
             match written {
@@ -136,7 +136,7 @@ impl Api {
     }
 
     /// Changes metadata without validation: for the server's own bookkeeping.
-    pub async fn amend(
+    pub fn amend(
         &self,
         target: &Target,
         entry: &Arc<Entry>,
@@ -146,9 +146,9 @@ impl Api {
         change(&mut object);
         let key = key(target, &entry.meta.namespace, &entry.meta.name);
         if finished(target, &object) {
-            return self.remove(key, entry.revision, Some(object)).await;
+            return self.remove(key, entry.revision, Some(object));
         }
-        self.put(key, Expect::Revision(entry.revision), object, false).await
+        self.put(key, Expect::Revision(entry.revision), object, false)
     }
 }
 

@@ -8,13 +8,6 @@ use serde_json::{Value, json};
 use super::resource::{Form, Resource, Version};
 use crate::status::qualified;
 
-/// Collections whose writes are acknowledged before they are on disk: losing the last second of them is harmless.
-const DEFERRED: [&str; 2] = ["leases.coordination.k8s.io", "events"];
-
-pub(crate) fn deferred(collection: &str) -> bool {
-    DEFERRED.contains(&collection)
-}
-
 /// The fields of a collection that field selectors may name, besides name and namespace.
 pub(crate) fn selectable_fields(collection: &str) -> &'static [&'static str] {
     match collection {

@@ -15,7 +15,9 @@ pub(crate) struct Cursor {
     collection: Arc<str>,
     /// Everything up to here has been handed out.
     revision: u64,
-    changed: watch::Receiver<u64>,
+    /// Whether changes are handed out before they are on disk.
+    ahead: bool,
+    changed: watch::Receiver<()>,
 }
 
 impl Cursor {
@@ -23,9 +25,10 @@ impl Cursor {
         shared: Arc<Shared>,
         collection: Arc<str>,
         revision: u64,
-        changed: watch::Receiver<u64>,
+        ahead: bool,
+        changed: watch::Receiver<()>,
     ) -> Self {
-        Self { shared, collection, revision, changed }
+        Self { shared, collection, revision, ahead, changed }
     }
 
     /// No change at or below this revision will be handed out any more.
@@ -42,10 +45,12 @@ impl Cursor {
     pub fn poll(&mut self) -> Result<Vec<Arc<Change>>, Compacted> {
         let state = self.shared.read();
         let Some(collection) = state.peek(&self.collection) else { return Ok(Vec::new()) };
-        let changes: Vec<_> = collection.since(self.revision)?.take(BATCH).cloned().collect();
+        let end = if self.ahead { state.revision } else { state.settled };
+        let new = collection.since(self.revision)?.take_while(|change| change.revision <= end);
+        let changes: Vec<_> = new.take(BATCH).cloned().collect();
         self.revision = match changes.last() {
             Some(last) if changes.len() == BATCH => last.revision,
-            _ => state.revision.max(self.revision),
+            _ => end.max(self.revision),
         };
         Ok(changes)
     }

@@ -1,32 +1,33 @@
-//! The durable store: every read from memory, every write through one thread and redb.
+//! The durable store: reads and writes happen in memory, and one thread takes every change to disk.
+//!
+//! A change is *settled* when it is on disk. Who only ever writes here may look ahead of that, because what follows
+//! from a change settles after it or is lost with it; everybody else sees settled changes only.
 
 mod cursor;
+mod disk;
 mod entry;
 mod state;
-mod writer;
+#[cfg(test)]
+mod tests;
+mod write;
 
 use std::collections::HashMap;
-use std::fs::OpenOptions;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use redb::{Database, ReadableDatabase, ReadableTable};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 pub(crate) use cursor::Cursor;
 pub(crate) use entry::{Draft, Entry, Key, Meta};
 pub(crate) use state::{Change, Compacted};
-pub(crate) use writer::{Expect, Op, Write, WriteError};
+pub(crate) use write::{Expect, Op, Write, WriteError};
 
+use disk::{CEILING, Command, Disk, NUMBERS, OBJECTS};
 use state::State;
-use writer::{CEILING, Command, NUMBERS, OBJECTS, Writer};
 
-/// redb's page cache; reads never touch it after the start.
-const CACHE_BYTES: usize = 4 << 20;
-
-/// Called for every published change, under the store's lock: it must be quick and must not call back.
+/// Called for every change, under the store's lock: it must be quick and must not call back.
 pub(crate) type Tap = Box<dyn Fn(&Arc<Change>) + Send + Sync>;
 /// Names the selectable fields of a collection.
 pub(crate) type Fields = fn(&str) -> &'static [&'static str];
@@ -40,6 +41,15 @@ pub(crate) struct Store {
 struct Shared {
     state: RwLock<State>,
     tap: Tap,
+    progress: watch::Sender<Progress>,
+}
+
+/// How far the disk is.
+#[derive(Default)]
+struct Progress {
+    settled: u64,
+    /// Why it is stuck.
+    failure: Option<Arc<redb::Error>>,
 }
 
 /// What a list sees.
@@ -56,31 +66,63 @@ impl Shared {
     fn write(&self) -> RwLockWriteGuard<'_, State> {
         self.state.write().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
+
+    /// Takes in that all changes up to `revision` are on disk, the last of them in these collections.
+    fn settle<'a>(&self, revision: u64, touched: impl Iterator<Item = &'a Arc<str>>) {
+        let mut state = self.write();
+        state.settled = revision;
+        touched.for_each(|collection| state.announce_settled(collection));
+        drop(state);
+        self.progress.send_replace(Progress { settled: revision, failure: None });
+    }
+
+    fn failed(&self, error: Arc<redb::Error>) {
+        self.progress.send_modify(|progress| progress.failure = Some(error));
+    }
 }
 
 impl Store {
     pub fn open(path: &Path, fields: Fields, tap: Tap) -> Result<Self, redb::Error> {
-        // Secrets are in here: nobody else may read it, not even if the directory is opened up.
-        let file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
-        let file = file.map_err(redb::StorageError::Io)?;
-        let db = Database::builder().set_cache_size(CACHE_BYTES).create_file(file)?;
+        let db = disk::open(path)?;
         let (state, ceiling) = load(&db, fields)?;
-        let revision = state.revision;
-        let shared = Arc::new(Shared { state: RwLock::new(state), tap });
+        let progress = watch::Sender::new(Progress { settled: state.settled, failure: None });
+        let shared = Arc::new(Shared { state: RwLock::new(state), tap, progress });
         let (queue, commands) = mpsc::channel();
-        let writer = Writer { db, shared: shared.clone(), revision, ceiling, unflushed: false };
+        let disk = Disk { path: path.to_owned(), db: Some(db), shared: shared.clone(), ceiling };
         std::thread::Builder::new()
-            .name("store-writer".into())
-            .spawn(move || writer.run(commands))
+            .name("store-disk".into())
+            .spawn(move || disk.run(commands))
             .map_err(redb::StorageError::Io)?;
         Ok(Self { shared, queue })
     }
 
-    pub async fn write(&self, write: Write) -> Result<Arc<Entry>, WriteError> {
-        let (reply, answer) = oneshot::channel();
-        self.queue.send(Command::Write(Box::new(write), reply)).map_err(|_| WriteError::Stopped)?;
-        answer.await.unwrap_or(Err(WriteError::Stopped))
+    /// Takes a write in. It is in memory when this returns, and on disk when it is settled.
+    pub fn write(&self, write: Write) -> Result<Arc<Entry>, WriteError> {
+        let mut state = self.shared.write();
+        if let Some(failure) = &self.shared.progress.borrow().failure {
+            return Err(WriteError::Storage(failure.clone()));
+        }
+        let change = Arc::new(write.onto(&state)?);
+        // In the order of their numbers: the state is locked.
+        self.queue.send(Command::Keep(change.clone())).map_err(|_| WriteError::Stopped)?;
+        state.publish(change.clone());
+        (self.shared.tap)(&change);
+        state.announce(&change.key.collection);
+        Ok(change.entry.clone())
+    }
+
+    /// Waits until everything up to `revision` is on disk.
+    pub async fn settled(&self, revision: u64) -> Result<(), WriteError> {
+        let mut progress = self.shared.progress.subscribe();
+        if progress.borrow().settled < revision {
+            self.queue.send(Command::Hurry).map_err(|_| WriteError::Stopped)?;
+        }
+        let moved = progress.wait_for(|now| now.settled >= revision || now.failure.is_some()).await;
+        match moved {
+            Ok(now) if now.settled >= revision => Ok(()),
+            Ok(now) => Err(now.failure.clone().map_or(WriteError::Stopped, WriteError::Storage)),
+            Err(_) => Err(WriteError::Stopped),
+        }
     }
 
     /// Writes everything out and closes the file. Later writes fail, reads go on from memory.
@@ -132,11 +174,11 @@ impl Store {
         self.shared.read().range(collection, prefix).next().is_none()
     }
 
-    /// Follows a collection's changes after `revision`.
-    pub fn watch(&self, collection: &Arc<str>, revision: u64) -> Cursor {
-        let known = self.shared.read().peek(collection).map(|found| found.changed.subscribe());
-        let changed = known.unwrap_or_else(|| self.shared.write().collection(collection).changed.subscribe());
-        Cursor::new(self.shared.clone(), collection.clone(), revision, changed)
+    /// Follows a collection's changes after `revision`: when they are settled, or ahead of that.
+    pub fn watch(&self, collection: &Arc<str>, revision: u64, ahead: bool) -> Cursor {
+        let known = self.shared.read().peek(collection).map(|found| found.subscribe(ahead));
+        let changed = known.unwrap_or_else(|| self.shared.write().collection(collection).subscribe(ahead));
+        Cursor::new(self.shared.clone(), collection.clone(), revision, ahead, changed)
     }
 }
 
@@ -149,6 +191,7 @@ fn load(db: &Database, fields: Fields) -> Result<(State, u64), redb::Error> {
         Err(error) => return Err(error.into()),
     };
     state.revision = ceiling;
+    state.settled = ceiling;
     state.started = ceiling;
     let objects = match transaction.open_table(OBJECTS) {
         Ok(objects) => objects,

@@ -31,6 +31,8 @@ pub(crate) struct Compacted;
 #[derive(Default)]
 pub(super) struct State {
     pub revision: u64,
+    /// Everything up to this revision is on disk.
+    pub settled: u64,
     /// The revision this process started from: nothing older is known.
     pub started: u64,
     collections: HashMap<Arc<str>, Collection>,
@@ -44,7 +46,8 @@ pub(super) struct Collection {
     history_bytes: usize,
     /// Changes up to and including this revision are forgotten.
     compacted: u64,
-    pub changed: watch::Sender<u64>,
+    changed: watch::Sender<()>,
+    settled: watch::Sender<()>,
 }
 
 impl Collection {
@@ -54,8 +57,14 @@ impl Collection {
             history: VecDeque::new(),
             history_bytes: 0,
             compacted,
-            changed: watch::Sender::new(compacted),
+            changed: watch::Sender::default(),
+            settled: watch::Sender::default(),
         }
+    }
+
+    /// Wakes whenever there is something new: for everybody, or for those who look ahead.
+    pub fn subscribe(&self, ahead: bool) -> watch::Receiver<()> {
+        if ahead { self.changed.subscribe() } else { self.settled.subscribe() }
     }
 
     fn remember(&mut self, change: Arc<Change>) {
@@ -160,10 +169,17 @@ impl State {
         self.revision = change.revision;
     }
 
-    /// Wakes the watchers of a collection.
+    /// Wakes the watchers of a collection that look ahead.
     pub fn announce(&self, collection: &str) {
         if let Some(collection) = self.collections.get(collection) {
-            collection.changed.send_replace(self.revision);
+            collection.changed.send_replace(());
+        }
+    }
+
+    /// Wakes the others.
+    pub fn announce_settled(&self, collection: &str) {
+        if let Some(collection) = self.collections.get(collection) {
+            collection.settled.send_replace(());
         }
     }
 
