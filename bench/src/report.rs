@@ -13,7 +13,7 @@ pub struct Report {
 
 impl Report {
     pub fn new(name: &str, path: Option<&Path>) -> Self {
-        let usual = || Path::new(env!("CARGO_MANIFEST_DIR")).join("results").join(format!("{name}.json"));
+        let usual = || asb_testing::root().join("bench/results").join(format!("{name}.json"));
         let mut results = Map::new();
         results.insert("name".to_owned(), json!(name));
         results.insert("machine".to_owned(), machine());

@@ -37,7 +37,9 @@ const TASKS: &str = "\
 
 /// The folder of the repository.
 fn root() -> PathBuf {
-    let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
+    // Told at run time: a program in a build cache that clones share may have been compiled in another one.
+    let xtask = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    let xtask = Path::new(&xtask);
     xtask.parent().unwrap_or(xtask).to_owned()
 }
 

@@ -1,7 +1,7 @@
 //! A real kube-apiserver, with etcd and the garbage collector, for as long as this value lives.
 
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::OnceLock;
 
@@ -25,7 +25,7 @@ impl Kubernetes {
     }
 
     fn run(script: &str, arguments: &[PathBuf]) -> Self {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(script);
+        let script = crate::root().join(script);
         let mut child = Command::new(&script)
             .args(arguments)
             .stdin(Stdio::piped())

@@ -15,12 +15,14 @@ mod faults;
 pub mod kubelet;
 mod kubernetes;
 mod leak;
+mod root;
 mod world;
 mod writes;
 
 pub use faults::Faults;
 pub use kubernetes::Kubernetes;
 pub use leak::assert_nothing_left;
+pub use root::root;
 pub use world::{Kind, World};
 pub use writes::Writes;
 

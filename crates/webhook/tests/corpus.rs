@@ -13,7 +13,7 @@ use kube::Client;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-const CORPUS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/corpus");
+const CORPUS: &str = "crates/webhook/tests/corpus";
 const VERSIONS: [&str; 2] = ["v1alpha1", "v1beta1"];
 
 #[derive(Debug, Deserialize)]
@@ -70,7 +70,7 @@ async fn published_manifests_are_applied_unchanged() {
     let dir = tempfile::tempdir().unwrap();
     let embedded = embedded(dir.path()).await;
     let serving = embedded.serve(([127, 0, 0, 1], 0).into()).await.unwrap();
-    let manifest = format!("{CORPUS}/published.yaml");
+    let manifest = asb_testing::root().join(CORPUS).join("published.yaml").display().to_string();
     let kinds = "sandboxes.agents.x-k8s.io,sandboxtemplates,sandboxwarmpools,sandboxclaims";
     let mut shown = Vec::new();
     for kubeconfig in [&cluster.kubernetes.kubeconfig, &serving.kubeconfig] {
@@ -112,7 +112,8 @@ impl Case {
 
 fn cases() -> Vec<Case> {
     let read = |file: &str| {
-        let text = std::fs::read_to_string(format!("{CORPUS}/{file}")).expect("a file of the corpus");
+        let text = std::fs::read_to_string(asb_testing::root().join(CORPUS).join(file))
+            .expect("a file of the corpus");
         serde_saphyr::from_str::<Vec<Case>>(&text).unwrap_or_else(|error| panic!("{file}: {error}"))
     };
     ["sandbox.yaml", "extensions.yaml", "changes.yaml"].into_iter().flat_map(read).collect()

@@ -4,8 +4,6 @@
 //! write ─► in memory, numbered ─► queue ─► [redb commit, fsync] ─► settled: outsiders may see it
 //! ```
 //!
-//! A change that nobody waits for lingers a moment, so that what follows from it shares its commit.
-//!
 //! A commit that fails is tried again until it succeeds: what is in memory is never taken back. Meanwhile nothing
 //! more is taken in, and whoever waits for the disk is told.
 
@@ -15,7 +13,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use redb::{Database, TableDefinition};
 use tokio::sync::oneshot;
@@ -33,8 +31,6 @@ pub(super) const CEILING: &str = "revision-ceiling";
 const RESERVE: u64 = 4096;
 /// Changes in one commit.
 const BATCH: usize = 512;
-/// How long a change may wait for company while nobody waits for it.
-const LINGER: Duration = Duration::from_micros(300);
 /// Between two attempts at a commit that fails.
 const RETRY: Duration = Duration::from_millis(500);
 /// redb's page cache; reads never touch it after the start.
@@ -42,8 +38,6 @@ const CACHE_BYTES: usize = 4 << 20;
 
 pub(super) enum Command {
     Keep(Arc<Change>),
-    /// Somebody waits for what came before this.
-    Hurry,
     Stop(oneshot::Sender<()>),
 }
 
@@ -59,7 +53,6 @@ pub(super) struct Disk {
 #[derive(Default)]
 struct Batch {
     changes: Vec<Arc<Change>>,
-    hurry: bool,
     stop: Option<oneshot::Sender<()>>,
     /// Nobody is left who could write.
     abandoned: bool,
@@ -162,23 +155,20 @@ impl Batch {
     fn put(&mut self, command: Command) {
         match command {
             Command::Keep(change) => self.changes.push(change),
-            Command::Hurry => self.hurry = true,
             Command::Stop(reply) => self.stop = Some(reply),
         }
     }
 }
 
-/// Waits for something to do, and takes along what else is there or comes soon.
+/// Waits for something to do, and takes along what else is there.
 fn gather(queue: &Receiver<Command>) -> Batch {
     let mut batch = Batch::default();
     match queue.recv() {
         Ok(command) => batch.put(command),
         Err(_) => batch.abandoned = true,
     }
-    let end = Instant::now() + LINGER;
-    while batch.stop.is_none() && !batch.abandoned && batch.changes.len() < BATCH {
-        let wait = if batch.hurry { Duration::ZERO } else { end.saturating_duration_since(Instant::now()) };
-        match queue.recv_timeout(wait) {
+    while batch.stop.is_none() && batch.changes.len() < BATCH {
+        match queue.try_recv() {
             Ok(command) => batch.put(command),
             Err(_) => break,
         }

@@ -114,9 +114,6 @@ impl Store {
     /// Waits until everything up to `revision` is on disk.
     pub async fn settled(&self, revision: u64) -> Result<(), WriteError> {
         let mut progress = self.shared.progress.subscribe();
-        if progress.borrow().settled < revision {
-            self.queue.send(Command::Hurry).map_err(|_| WriteError::Stopped)?;
-        }
         let moved = progress.wait_for(|now| now.settled >= revision || now.failure.is_some()).await;
         match moved {
             Ok(now) if now.settled >= revision => Ok(()),

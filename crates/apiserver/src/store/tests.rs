@@ -20,7 +20,7 @@ fn put(store: &Store, name: &str) -> Result<Arc<Entry>, WriteError> {
 
 #[tokio::test]
 async fn only_who_looks_ahead_sees_what_is_not_on_disk() {
-    let (store, commands) = without_disk();
+    let (store, _commands) = without_disk();
     let things: Arc<str> = "things".into();
     let (mut ahead, mut behind) = (store.watch(&things, 0, true), store.watch(&things, 0, false));
     let entry = put(&store, "a").expect("nothing is there");
@@ -33,8 +33,6 @@ async fn only_who_looks_ahead_sees_what_is_not_on_disk() {
     behind.changed().await;
     assert_eq!(behind.poll().expect("not compacted").len(), 1);
     store.settled(entry.revision).await.expect("it is on disk");
-    let told: Vec<_> = commands.try_iter().map(|command| matches!(command, Command::Hurry)).collect();
-    assert_eq!(told, [false, true], "who waits says so, once");
 }
 
 #[tokio::test]

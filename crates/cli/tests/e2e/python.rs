@@ -16,7 +16,7 @@ fn python() -> OsString {
 #[test]
 fn unchanged_kubernetes_client_creates_watches_executes_and_reads_logs() {
     let engine = Engine::start();
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/e2e/kubernetes_client.py");
+    let script = asb_testing::root().join("crates/cli/tests/e2e/kubernetes_client.py");
     let told = Command::new(python()).arg(script).env("KUBECONFIG", engine.kubeconfig()).output();
     assert_eq!(stdout(&told.expect("Python can be started")), "all good\n");
     engine.stop();
@@ -24,7 +24,7 @@ fn unchanged_kubernetes_client_creates_watches_executes_and_reads_logs() {
 
 #[test]
 fn python_sdk_creates_runs_and_deletes() {
-    let sdk = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../sdk/python");
+    let sdk = asb_testing::root().join("sdk/python");
     let dir = tempfile::tempdir().unwrap();
     let tests = Command::new(python())
         .args(["-m", "pytest", "-q", "-m", "engine", "-p", "no:cacheprovider"])

@@ -59,7 +59,7 @@ impl Cluster {
             .args(arguments)
             .env("KUBECONFIG", &self.kubernetes.kubeconfig)
             .env("HOME", home)
-            .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
+            .current_dir(asb_testing::root())
             .output()
             .expect("the program can be run");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

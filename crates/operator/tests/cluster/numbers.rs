@@ -1,17 +1,21 @@
 //! How long users wait on a cluster, and what a claim costs its API server. One thing at a time; every number has
 //! its peer from the same run.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
-use asb_testing::World;
-use asb_types::{Claim, Sandbox, Template, WarmPool, key};
+use asb_testing::{Kind, World};
+use asb_types::{Claim, Sandbox, Template, WarmPool};
 use futures::StreamExt;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::ListParams;
+use kube::ResourceExt;
+use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
-use serde_json::{Value, json};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use crate::cluster::Cluster;
 use crate::{audit, stories};
@@ -19,95 +23,145 @@ use crate::{audit, stories};
 const SAMPLES: usize = 10;
 /// Claims that come at once.
 const BURST: usize = 20;
+/// The longest that anything here may take.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 pub async fn report(cluster: &Cluster, world: &World) {
+    let (pods, sandboxes) = (Watched::new(world, pod_is_ready), Watched::new(world, stories::is_ready));
     for runtime in [None, Some("gvisor")] {
         let name = runtime.unwrap_or("runc");
-        let spec = stories::sandbox("any", runtime)["spec"]["podTemplate"]["spec"].clone();
-        let (mut pods, mut sandboxes, mut resumes) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut bare, mut cold, mut resumed) = (Vec::new(), Vec::new(), Vec::new());
         // In turn, so that whatever else the machine does hits all alike.
         for sample in 0..SAMPLES {
-            pods.push(pod(world, &format!("{name}-pod-{sample}"), &spec).await);
-            let (cold, resume) = sandbox(world, &format!("{name}-{sample}"), runtime).await;
-            sandboxes.push(cold);
-            resumes.push(resume);
+            bare.push(pod(world, &pods, &format!("{name}-pod-{sample}"), runtime).await);
+            let (born, awake) = sandbox(world, &pods, &sandboxes, &format!("{name}-{sample}"), runtime).await;
+            cold.push(born);
+            resumed.push(awake);
         }
-        tell(&format!("{name}: bare Pod to Ready"), pods);
-        tell(&format!("{name}: Sandbox to Ready"), sandboxes);
-        tell(&format!("{name}: resume to Ready"), resumes);
+        tell(&format!("{name}: bare Pod to Ready"), bare);
+        tell(&format!("{name}: Sandbox to Ready"), cold);
+        tell(&format!("{name}: resume to Ready"), resumed);
     }
-    claims(cluster, world).await;
+    claims(cluster, world, &sandboxes).await;
 }
 
-async fn pod(world: &World, name: &str, spec: &Value) -> Duration {
+/// Knows which objects of a kind are Ready and since when, as a client with a watch does.
+struct Watched<K> {
+    ready: watch::Receiver<HashMap<String, Instant>>,
+    _task: JoinSet<()>,
+    kind: PhantomData<K>,
+}
+
+impl<K: Kind> Watched<K> {
+    fn new(world: &World, is_ready: fn(&K) -> bool) -> Self {
+        let (known, ready) = watch::channel(HashMap::new());
+        let mut events = watcher(world.api::<K>(), watcher::Config::default()).default_backoff().boxed();
+        let mut task = JoinSet::new();
+        task.spawn(async move {
+            while let Some(event) = events.next().await {
+                let now = Instant::now();
+                known.send_modify(|known| match event {
+                    Ok(Event::Apply(object) | Event::InitApply(object)) if is_ready(&object) => {
+                        known.entry(object.name_any()).or_insert(now);
+                    }
+                    Ok(Event::Apply(object) | Event::InitApply(object) | Event::Delete(object)) => {
+                        known.remove(&object.name_any());
+                    }
+                    _ => {}
+                });
+            }
+        });
+        Self { ready, _task: task, kind: PhantomData }
+    }
+
+    /// Waits until an object is Ready, and tells since when.
+    async fn ready(&self, name: &str) -> Instant {
+        self.until(|known| known.contains_key(name)).await.remove(name).expect("it is there")
+    }
+
+    async fn until(&self, wanted: impl Fn(&HashMap<String, Instant>) -> bool) -> HashMap<String, Instant> {
+        let mut ready = self.ready.clone();
+        let found = tokio::time::timeout(PATIENCE, ready.wait_for(|known| wanted(known))).await;
+        found
+            .unwrap_or_else(|_| panic!("some {} is not Ready", K::kind(&())))
+            .expect("the watch lives")
+            .clone()
+    }
+}
+
+fn pod_is_ready(pod: &Pod) -> bool {
+    json!(pod)["status"]["containerStatuses"][0]["ready"] == true
+}
+
+async fn pod(world: &World, pods: &Watched<Pod>, name: &str, runtime: Option<&str>) -> Duration {
+    let spec = stories::sandbox(name, runtime)["spec"]["podTemplate"]["spec"].clone();
     let started = Instant::now();
     world.create::<Pod>(json!({"metadata": {"name": name}, "spec": spec})).await;
-    let ready = |pod: &Pod| json!(pod)["status"]["containerStatuses"][0]["ready"] == true;
-    world.eventually::<Pod>(name, ready).await;
-    let took = started.elapsed();
+    let took = pods.ready(name).await - started;
     world.delete::<Pod>(name).await;
     took
 }
 
 /// From nothing, and from suspended.
-async fn sandbox(world: &World, name: &str, runtime: Option<&str>) -> (Duration, Duration) {
+async fn sandbox(
+    world: &World,
+    pods: &Watched<Pod>,
+    sandboxes: &Watched<Sandbox>,
+    name: &str,
+    runtime: Option<&str>,
+) -> (Duration, Duration) {
     let started = Instant::now();
     world.create::<Sandbox>(stories::sandbox(name, runtime)).await;
-    world.eventually::<Sandbox>(name, stories::is_ready).await;
-    let cold = started.elapsed();
+    let cold = sandboxes.ready(name).await - started;
+    println!("  of it after the Pod: {:?}", sandboxes.ready(name).await - pods.ready(name).await);
     let pod = world.get::<Pod>(name).await.expect("a Sandbox that is Ready has a Pod");
     world.merge::<Sandbox>(name, json!({"spec": {"operatingMode": "Suspended"}})).await;
     world.gone(&pod).await;
+    sandboxes.until(|known| !known.contains_key(name)).await;
     let started = Instant::now();
     world.merge::<Sandbox>(name, json!({"spec": {"operatingMode": "Running"}})).await;
-    world.eventually::<Sandbox>(name, stories::is_ready).await;
-    let resume = started.elapsed();
+    let resume = sandboxes.ready(name).await - started;
+    let pod = world.get::<Pod>(name).await.expect("a Sandbox that is Ready has a Pod");
     world.delete::<Sandbox>(name).await;
+    world.gone(&pod).await;
     (cold, resume)
 }
 
-async fn claims(cluster: &Cluster, world: &World) {
+async fn claims(cluster: &Cluster, world: &World, sandboxes: &Watched<Sandbox>) {
+    let claims = Watched::new(world, stories::claim_is_ready);
     world.create::<Template>(stories::template("pooled")).await;
     world.create::<WarmPool>(stories::pool("pooled", BURST)).await;
+    let mut taken = 0;
     let mut alone = Vec::new();
     for sample in 0..SAMPLES {
-        filled(world).await;
-        alone.push(claim(world, &format!("alone-{sample}")).await.1);
+        sandboxes.until(|known| known.len() == BURST + taken).await;
+        alone.push(claim(world, &claims, &format!("alone-{sample}")).await);
+        taken += 1;
     }
     tell("warm claim to Ready", alone);
-    filled(world).await;
+    sandboxes.until(|known| known.len() == BURST + taken).await;
     let names: Vec<_> = (0..BURST).map(|sample| format!("burst-{sample}")).collect();
     let started = Instant::now();
-    let burst = join_all(names.iter().map(|name| claim(world, name))).await;
+    let burst = join_all(names.iter().map(|name| claim(world, &claims, name))).await;
     println!("{BURST} warm claims at once, all Ready: {:.0} ms", started.elapsed().as_secs_f64() * 1e3);
-    let (bound, times): (BTreeSet<String>, Vec<_>) = burst.into_iter().unzip();
-    tell("  each of them", times);
+    tell("  each of them", burst);
+    let mut bound = BTreeSet::new();
+    for name in &names {
+        let claim = world.get::<Claim>(name).await.expect("it is there");
+        bound.insert(
+            claim.status.and_then(|status| status.sandbox).expect("a claim that is Ready is bound").name,
+        );
+    }
     assert_eq!(bound.len(), BURST, "no Sandbox serves two claims");
     let named: BTreeSet<_> = names.into_iter().chain(bound).collect();
     let writes = audit::writes_to(cluster, &named) as f64 / BURST as f64;
     println!("writes per claim (to it, its Sandbox and its Pod, since they were made): {writes:.1}");
 }
 
-/// Waits until all members are Ready. (The pool's status tells the number a moment later.)
-async fn filled(world: &World) {
-    let members = ListParams::default().labels(key::WARM_POOL_SANDBOX);
-    let mut changes = watcher(world.api::<Sandbox>(), watcher::Config::default()).default_backoff().boxed();
-    loop {
-        let found = world.api::<Sandbox>().list(&members).await.expect("the API answers").items;
-        if found.iter().filter(|sandbox| stories::is_ready(sandbox)).count() == BURST {
-            return;
-        }
-        _ = changes.next().await;
-    }
-}
-
-/// The Sandbox that it got, and how long that took.
-async fn claim(world: &World, name: &str) -> (String, Duration) {
+async fn claim(world: &World, claims: &Watched<Claim>, name: &str) -> Duration {
     let started = Instant::now();
     world.create::<Claim>(stories::claim(name, "pooled")).await;
-    let claim: Claim = world.eventually(name, stories::claim_is_ready).await;
-    let took = started.elapsed();
-    (claim.status.and_then(|status| status.sandbox).expect("a claim that is Ready is bound").name, took)
+    claims.ready(name).await - started
 }
 
 fn tell(what: &str, mut times: Vec<Duration>) {
