@@ -1,7 +1,6 @@
 //! Python against a real engine: our SDK, which starts it itself, and the unchanged Kubernetes client.
 
 use std::ffi::OsString;
-use std::path::Path;
 use std::process::Command;
 
 use crate::engine::{ASB, Engine, asb_in, assert_nothing_left, stdout, text};
