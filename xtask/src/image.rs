@@ -56,8 +56,12 @@ fn build(profile: &str) -> anyhow::Result<PathBuf> {
         || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cargo"),
         PathBuf::from,
     );
+    // Cargo names our own sources relative to the workspace. Flags with the path of this clone in them would have
+    // clones that share a build cache build everything anew.
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| crate::root().join("target"), PathBuf::from);
     let remap = |from: &Path, to| format!("--remap-path-prefix={}={to}", from.display());
-    let flags = [remap(&home, "/cargo"), remap(&crate::root(), "/source")].join("\x1f");
+    let flags = [remap(&home, "/cargo"), remap(&target, "/target")].join("\x1f");
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args(["build", "--locked", "--package", "asb-operator", "--bin", PROGRAM])
         .args(["--target", TARGET, "--profile", profile, "--message-format", "json-render-diagnostics"])

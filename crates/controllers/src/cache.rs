@@ -34,6 +34,9 @@ impl<K> Change<K> {
     }
 }
 
+/// Has a new object share with a known one what is equal in both.
+type Share<K> = fn(&mut K, &K);
+
 pub struct Cache<K> {
     /// Only objects with this label are kept.
     label: Option<&'static str>,
@@ -51,6 +54,7 @@ struct State<K> {
     gone: HashMap<String, String>,
     listeners: Vec<(u64, Listener<K>)>,
     next_listener: u64,
+    share: Share<K>,
 }
 
 /// All objects by a value of theirs.
@@ -98,6 +102,7 @@ impl<K: Resource + Clone> Cache<K> {
             gone: HashMap::new(),
             listeners: Vec::new(),
             next_listener: 0,
+            share: |_, _| {},
         };
         let incomplete = watch::Sender::new(state.feeds.len());
         Self { label: None, state: RwLock::new(state), incomplete }
@@ -106,6 +111,12 @@ impl<K: Resource + Clone> Cache<K> {
     /// The same, but only of objects that carry this label.
     pub fn labelled(self, label: Option<&'static str>) -> Self {
         Self { label, ..self }
+    }
+
+    /// The same, with objects that share what is equal with their earlier selves, or with others of an index.
+    pub fn sharing(self, share: Share<K>) -> Self {
+        self.write().share = share;
+        self
     }
 
     /// The label that every object here carries.
@@ -266,6 +277,13 @@ impl<K: Resource + Clone> State<K> {
             return;
         }
         let before = self.take(&key);
+        let kin = || {
+            let groups = self.lookups.iter().filter_map(|lookup| lookup.found.get(&(lookup.index)(&object)?));
+            groups.flat_map(BTreeMap::values).next()
+        };
+        if let Some(known) = before.as_ref().or_else(kin).cloned() {
+            (self.share)(&mut object, &known);
+        }
         let after = Arc::new(object);
         for lookup in &mut self.lookups {
             if let Some(value) = (lookup.index)(&after) {

@@ -51,7 +51,8 @@ impl Caches {
         let namespaces = &scope.namespaces;
         let labelled = scope.labelled_only.then_some(key::SANDBOX_NAME_HASH);
         Self {
-            sandboxes: Cache::new(namespaces, &[(BY_OWNER, owner), (BY_POOL_LABEL, pool_label)]),
+            sandboxes: Cache::new(namespaces, &[(BY_OWNER, owner), (BY_POOL_LABEL, pool_label)])
+                .sharing(share_pod_spec),
             pods: Cache::new(namespaces, &[(BY_OWNER, owner)]).labelled(labelled),
             services: Cache::new(namespaces, &[]).labelled(labelled),
             volume_claims: Cache::new(namespaces, &[]).labelled(labelled),
@@ -122,6 +123,13 @@ fn owner(object: &impl Resource) -> Option<String> {
     controller_of(object).map(|owner| owner.uid.clone())
 }
 
+/// The members of a pool are alike, and a Pod spec is most of what a Sandbox weighs.
+fn share_pod_spec(sandbox: &mut Sandbox, known: &Sandbox) {
+    if sandbox.spec.pod_template.spec == known.spec.pod_template.spec {
+        sandbox.spec.pod_template.spec = known.spec.pod_template.spec.clone();
+    }
+}
+
 /// Namespace and pool hash of a Sandbox that carries the label of a pool.
 fn pool_label(sandbox: &Sandbox) -> Option<String> {
     let hash = sandbox.metadata.labels.as_ref()?.get(key::WARM_POOL_SANDBOX)?;
@@ -146,4 +154,40 @@ pub fn pool_of(sandbox: &Sandbox) -> Option<Key> {
 
 fn namespace(object: &impl Resource) -> &str {
     object.meta().namespace.as_deref().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use kube::runtime::watcher::Event;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn members_of_a_pool_share_one_pod_spec_and_keep_sharing_it() {
+        let sandbox = |name: &str, image: &str, version: u64, labels: serde_json::Value| -> Sandbox {
+            serde_json::from_value(json!({
+                "metadata": {
+                    "namespace": "ns", "name": name, "uid": name, "resourceVersion": version.to_string(),
+                    "labels": labels,
+                },
+                "spec": {"podTemplate": {"spec": {"containers": [{"name": "main", "image": image}]}}},
+            }))
+            .unwrap()
+        };
+        let member = || json!({key::WARM_POOL_SANDBOX: "pool"});
+        let caches = Caches::new(Scope::default());
+        let spec = |name| caches.sandboxes.get(&Key::new("ns", name)).unwrap().spec.pod_template.spec.clone();
+        caches.sandboxes.observe("", Event::Apply(sandbox("a", "one", 1, member())));
+        caches.sandboxes.observe("", Event::Apply(sandbox("b", "one", 2, member())));
+        caches.sandboxes.observe("", Event::Apply(sandbox("c", "other", 3, member())));
+        assert!(Arc::ptr_eq(&spec("a"), &spec("b")));
+        assert_ne!(spec("a"), spec("c"));
+        caches.sandboxes.wrote(sandbox("b", "one", 4, json!({"claimed": "yes"})));
+        assert!(Arc::ptr_eq(&spec("a"), &spec("b")), "also after it was taken out of the pool");
+        caches.sandboxes.wrote(sandbox("b", "two", 5, json!({})));
+        assert_ne!(spec("a"), spec("b"));
+    }
 }

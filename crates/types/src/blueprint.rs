@@ -4,8 +4,9 @@
 //! must still reach the Pod.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 /// The Pod that a Sandbox runs as.
@@ -13,8 +14,17 @@ use serde_json::{Map, Value};
 pub struct PodTemplate {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<TemplateMetadata>,
-    /// A core/v1 PodSpec.
-    pub spec: Map<String, Value>,
+    /// A core/v1 PodSpec. Whoever keeps many Sandboxes of one origin keeps it once.
+    #[serde(serialize_with = "whole", deserialize_with = "owned")]
+    pub spec: Arc<Map<String, Value>>,
+}
+
+fn whole<S: Serializer>(spec: &Map<String, Value>, serializer: S) -> Result<S::Ok, S::Error> {
+    spec.serialize(serializer)
+}
+
+fn owned<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<Map<String, Value>>, D::Error> {
+    Map::deserialize(deserializer).map(Arc::new)
 }
 
 /// The part of `metadata` that templates may set.

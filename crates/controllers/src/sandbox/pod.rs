@@ -20,7 +20,7 @@ pub fn desired(sandbox: &Sandbox) -> Value {
     if !annotations.is_empty() {
         metadata["annotations"] = json!(annotations);
     }
-    let mut spec = sandbox.spec.pod_template.spec.clone();
+    let mut spec = Map::clone(&sandbox.spec.pod_template.spec);
     volume::mount(sandbox, &mut spec);
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 }

@@ -11,7 +11,7 @@ const PUBLIC_DNS: [&str; 2] = ["8.8.8.8", "1.1.1.1"];
 
 /// The template's Pod spec with the defaults filled in. Nothing that it says is changed.
 pub fn secured(template: &TemplateSpec) -> Map<String, Value> {
-    let mut spec = template.pod_template.spec.clone();
+    let mut spec = Map::clone(&template.pod_template.spec);
     if absent(&spec, "automountServiceAccountToken") {
         spec.insert("automountServiceAccountToken".to_owned(), json!(false));
     }

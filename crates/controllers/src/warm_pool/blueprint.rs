@@ -99,7 +99,7 @@ impl<'a> Blueprint<'a> {
             volume_claim_templates_policy: _,
         } = &self.template.spec;
         let claims = volume_claim_templates.as_deref().unwrap_or_default();
-        canonical(&json!(member.spec.pod_template.spec)) == canonical(&json!(self.pod_spec))
+        canonical(&json!(*member.spec.pod_template.spec)) == canonical(&json!(self.pod_spec))
             && same_claims(member.spec.volume_claims(), claims)
             && member.spec.service == *service
             && member.spec.pod_failure_policy.unwrap_or_default() == pod_failure_policy.unwrap_or_default()
