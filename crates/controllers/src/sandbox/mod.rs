@@ -96,7 +96,7 @@ fn sandbox_of(child: &impl Resource) -> Option<Key> {
 }
 
 /// What a claim changes of a Sandbox that it takes can wait until the claim is served.
-const AFTER_CLAIM: Duration = Duration::from_millis(10);
+const AFTER_CLAIM: Duration = Duration::from_millis(20);
 
 /// What is remembered of a Sandbox between passes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -13,6 +13,7 @@
 
 mod apply;
 pub mod blueprint;
+mod gather;
 pub mod judge;
 pub mod pace;
 pub mod plan;
@@ -27,6 +28,7 @@ use std::time::Duration;
 use asb_types::{Sandbox, WarmPool, condition};
 use jiff::Timestamp;
 use kube::Client;
+use tokio::time::Instant;
 use tracing::Instrument;
 
 use crate::Config;
@@ -36,11 +38,8 @@ use crate::memory::Memories;
 use crate::object::Key;
 use crate::queue::{Outcome, Queue};
 use crate::{run, write};
+use gather::Gathering;
 use plan::{Memory, Seen};
-
-/// Changes of members that come this close together are answered in one pass. A look at a pool is a look at all its
-/// members; and claims that take some come first.
-const GATHERS: Duration = Duration::from_millis(10);
 
 /// How pools are filled and watched over.
 #[derive(Debug, Clone, PartialEq)]
@@ -81,6 +80,7 @@ pub(crate) struct World {
     caches: Arc<Caches>,
     config: Config,
     memories: Memories<Memory>,
+    gathering: Arc<Gathering>,
     queue: Arc<Queue<Key>>,
 }
 
@@ -88,12 +88,17 @@ pub(crate) struct World {
 pub async fn run(client: Client, caches: Arc<Caches>, config: Config) {
     caches.synced().await;
     let queue = Arc::new(Queue::new("sandboxwarmpool", &config));
+    let gathering = Arc::new(Gathering::default());
+    let changes = gathering.clone();
     let (pools, of_sandboxes, of_templates) = (caches.clone(), queue.clone(), queue.clone());
     let _listening = (
         caches.pools.listen(run::waker(&queue, |pool| Some(Key::of(pool)))),
         caches.sandboxes.listen(move |change| {
             let concerned = change.sides().filter(|_| is_news(change)).filter_map(|sandbox| pool_of(sandbox));
-            concerned.for_each(|pool| of_sandboxes.add_after(pool, GATHERS));
+            concerned.for_each(|pool| {
+                changes.changed(&pool, Instant::now());
+                of_sandboxes.add_after(pool, gather::QUIET);
+            });
         }),
         caches.templates.listen(move |change| {
             let names = change.sides().map(|template| Key::of(&**template).to_string());
@@ -101,12 +106,15 @@ pub async fn run(client: Client, caches: Arc<Caches>, config: Config) {
             concerned.for_each(|pool| of_templates.add(Key::of(&*pool)));
         }),
     );
-    let world =
-        Arc::new(World { client, caches: caches.clone(), config, memories: Memories::default(), queue });
+    let memories = Memories::default();
+    let world = Arc::new(World { client, caches: caches.clone(), config, memories, gathering, queue });
     run::workers(world.config.warm_pools.workers, || world.clone().work()).await;
 }
 
 async fn reconcile(world: &World, key: &Key) -> Outcome {
+    if let Some(wait) = world.gathering.wait(key, Instant::now()) {
+        return Outcome::After(wait);
+    }
     let pool = world.caches.pools.get(key).filter(|pool| pool.metadata.deletion_timestamp.is_none());
     let Some(pool) = pool else {
         world.memories.forget(key);

@@ -34,7 +34,7 @@ pub async fn report(cluster: &Cluster, world: &World) {
         // In turn, so that whatever else the machine does hits all alike.
         for sample in 0..SAMPLES {
             bare.push(pod(world, &pods, &format!("{name}-pod-{sample}"), runtime).await);
-            let (born, awake) = sandbox(world, &pods, &sandboxes, &format!("{name}-{sample}"), runtime).await;
+            let (born, awake) = sandbox(world, &sandboxes, &format!("{name}-{sample}"), runtime).await;
             cold.push(born);
             resumed.push(awake);
         }
@@ -105,7 +105,6 @@ async fn pod(world: &World, pods: &Watched<Pod>, name: &str, runtime: Option<&st
 /// From nothing, and from suspended.
 async fn sandbox(
     world: &World,
-    pods: &Watched<Pod>,
     sandboxes: &Watched<Sandbox>,
     name: &str,
     runtime: Option<&str>,
@@ -113,18 +112,20 @@ async fn sandbox(
     let started = Instant::now();
     world.create::<Sandbox>(stories::sandbox(name, runtime)).await;
     let cold = sandboxes.ready(name).await - started;
-    println!("  of it after the Pod: {:?}", sandboxes.ready(name).await - pods.ready(name).await);
+    suspend(world, sandboxes, name).await;
+    let started = Instant::now();
+    world.merge::<Sandbox>(name, json!({"spec": {"operatingMode": "Running"}})).await;
+    let resume = sandboxes.ready(name).await - started;
+    suspend(world, sandboxes, name).await;
+    world.delete::<Sandbox>(name).await;
+    (cold, resume)
+}
+
+async fn suspend(world: &World, sandboxes: &Watched<Sandbox>, name: &str) {
     let pod = world.get::<Pod>(name).await.expect("a Sandbox that is Ready has a Pod");
     world.merge::<Sandbox>(name, json!({"spec": {"operatingMode": "Suspended"}})).await;
     world.gone(&pod).await;
     sandboxes.until(|known| !known.contains_key(name)).await;
-    let started = Instant::now();
-    world.merge::<Sandbox>(name, json!({"spec": {"operatingMode": "Running"}})).await;
-    let resume = sandboxes.ready(name).await - started;
-    let pod = world.get::<Pod>(name).await.expect("a Sandbox that is Ready has a Pod");
-    world.delete::<Sandbox>(name).await;
-    world.gone(&pod).await;
-    (cold, resume)
 }
 
 async fn claims(cluster: &Cluster, world: &World, sandboxes: &Watched<Sandbox>) {
