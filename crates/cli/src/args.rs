@@ -46,6 +46,9 @@ pub enum Command {
     Rm(Rm),
     /// Print the path of the kubeconfig for this machine's API; into a file, write the kubeconfig itself
     Kubeconfig(Kubeconfig),
+    /// Manage the images on this machine; works beside a running engine, and without one
+    #[command(subcommand)]
+    Image(crate::commands::image::Command),
     /// Run the controllers against a Kubernetes cluster, as `agent-sandbox-controller` does
     Controller(Box<asb_operator::Options>),
     /// Move the objects of a cluster from v1alpha1 to v1beta1
@@ -61,6 +64,8 @@ pub struct Up {
     /// Where the router listens; port 0 is any free one [default: the last one, else any free]
     #[arg(long, env = "ASB_ROUTER", value_name = "ADDR:PORT")]
     pub router: Option<SocketAddr>,
+    #[command(flatten)]
+    pub registries: Registries,
     /// Return when the engine is ready and leave it running
     #[arg(long, short)]
     pub detach: bool,
@@ -71,12 +76,13 @@ pub struct Up {
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asb run -- python3 -c 'print(6*7)'\n  echo hi | asb run -i -- cat\n  \
-    asb run -it -- bash\n  asb run --detach --name web host")]
+    asb run -it -- bash\n  asb run --detach --name web host\n  \
+    asb run registry.example/team/python:3.12 -- python -c 'print(6*7)'")]
 pub struct Run {
-    /// The image; `host` is made from this machine's own system directories
+    /// The image, which is pulled unless it is here; `host` is made from this machine's own system directories
     #[arg(default_value = "host")]
     pub image: String,
-    /// The command; without one the sandbox idles (needs --detach)
+    /// The command; without one the image's own runs, and `host` idles (needs --detach)
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<String>,
     /// Name of the sandbox [default: made up]
@@ -95,6 +101,30 @@ pub struct Run {
     pub streams: Streams,
     #[command(flatten)]
     pub target: Target,
+    #[command(flatten)]
+    pub registries: Registries,
+}
+
+/// Where images come from.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Registries")]
+pub struct Registries {
+    /// Where images whose names have no registry come from [default: nowhere]
+    #[arg(long, env = "ASB_DEFAULT_REGISTRY", value_name = "HOST[/PATH]")]
+    pub default_registry: Option<String>,
+    /// Ask this mirror before the registry HOST; may be repeated
+    #[arg(long, env = "ASB_REGISTRY_MIRROR", value_name = "HOST=URL", value_delimiter = ',')]
+    #[arg(value_parser = asb_runtime::image::Mirror::parse)]
+    pub registry_mirror: Vec<asb_runtime::image::Mirror>,
+    /// Talk to this registry without TLS; those on this machine always are
+    #[arg(long, env = "ASB_INSECURE_REGISTRY", value_name = "HOST", value_delimiter = ',')]
+    pub insecure_registry: Vec<String>,
+    /// Trust the authorities in this PEM file, besides those of the machine
+    #[arg(long, env = "ASB_REGISTRY_CA", value_name = "FILE")]
+    pub registry_ca: Option<PathBuf>,
+    /// Logins, as `docker login` writes them [default: ~/.docker/config.json]; Pods use imagePullSecrets
+    #[arg(long, env = "ASB_AUTH_FILE", value_name = "FILE")]
+    pub auth_file: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]

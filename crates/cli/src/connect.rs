@@ -13,15 +13,15 @@ use crate::failure::hinted;
 /// How long an engine that is just starting may take.
 const START: Duration = Duration::from_secs(30);
 
-/// The engine that runs; one is started when there is none.
-pub async fn engine(data_dir: &DataDir) -> anyhow::Result<Engine> {
+/// The engine that runs; one is started with these options when there is none.
+pub async fn engine(data_dir: &DataDir, options: &[String]) -> anyhow::Result<Engine> {
     data_dir.create()?;
     let until = Instant::now() + START;
     loop {
         // An engine that is starting or stopping holds the lock without an announcement.
         if data_dir.is_free()? {
             eprintln!("starting the engine in {}", data_dir.path().display());
-            return start(data_dir, &[]);
+            return start(data_dir, options);
         }
         if let Some(engine) = data_dir.engine() {
             return Ok(engine);
@@ -36,8 +36,8 @@ pub async fn engine(data_dir: &DataDir) -> anyhow::Result<Engine> {
 }
 
 /// A client of the engine, which is started if need be.
-pub async fn client(data_dir: &DataDir) -> anyhow::Result<kube::Client> {
-    engine(data_dir).await?;
+pub async fn client(data_dir: &DataDir, options: &[String]) -> anyhow::Result<kube::Client> {
+    engine(data_dir, options).await?;
     client_from(&data_dir.kubeconfig()).await
 }
 

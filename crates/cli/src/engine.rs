@@ -10,6 +10,7 @@ use asb_apiserver::ApiServer;
 use asb_controllers::{Caches, Scope};
 use asb_node::Node;
 use asb_router::{Dial, Stream, Target};
+use asb_runtime::image::Registries;
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -30,7 +31,12 @@ pub struct Running {
 }
 
 /// Starts all parts in the order in which they need each other; returns when every one is ready.
-pub async fn start(data_dir: &DataDir, api: SocketAddr, router: SocketAddr) -> anyhow::Result<Running> {
+pub async fn start(
+    data_dir: &DataDir,
+    api: SocketAddr,
+    router: SocketAddr,
+    registries: Registries,
+) -> anyhow::Result<Running> {
     let config = asb_apiserver::Config {
         data_dir: data_dir.path().to_owned(),
         crds: asb_types::crd::all(),
@@ -38,7 +44,7 @@ pub async fn start(data_dir: &DataDir, api: SocketAddr, router: SocketAddr) -> a
     };
     let server = ApiServer::open(config).await.context("failed to open the API server's store")?;
     let client = server.client("default");
-    let node_config = asb_node::Config { data_dir: data_dir.path().to_owned() };
+    let node_config = asb_node::Config { data_dir: data_dir.path().to_owned(), registries };
     let node = Node::open(client.clone(), &node_config).context("failed to open the node")?;
     server.set_kubelet(node.routes());
 

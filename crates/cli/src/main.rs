@@ -6,6 +6,7 @@ mod connect;
 mod data_dir;
 mod engine;
 mod failure;
+mod registries;
 mod stdio;
 
 use std::process::ExitCode;

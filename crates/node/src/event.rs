@@ -7,10 +7,19 @@ use kube::{Api, Client, ResourceExt};
 
 /// Records a warning about a Pod. A lost event is no reason to stop: it is only logged.
 pub async fn warn(client: &Client, pod: &Pod, reason: &str, message: &str) {
+    record(client, pod, "Warning", reason, message).await;
+}
+
+/// Records that something went as it should.
+pub async fn tell(client: &Client, pod: &Pod, reason: &str, message: &str) {
+    record(client, pod, "Normal", reason, message).await;
+}
+
+async fn record(client: &Client, pod: &Pod, kind: &str, reason: &str, message: &str) {
     let namespace = pod.namespace().unwrap_or_default();
     let now = Time(jiff::Timestamp::now());
     let mut event = Event {
-        type_: Some("Warning".to_owned()),
+        type_: Some(kind.to_owned()),
         reason: Some(reason.to_owned()),
         message: Some(message.to_owned()),
         source: Some(EventSource { component: Some("asb-node".to_owned()), host: None }),

@@ -11,6 +11,7 @@
 //! | `pod/spec` | Pod → what the runtime starts, or a refusal that names the field |
 //! | `pod/status` | what was seen of a container → Pod status |
 //! | `pod/worker` | the life of one Pod |
+//! | `image` | the image of a Pod, found here or pulled |
 //! | `volume` | PersistentVolumes as directories |
 //! | `address` | one address per Pod |
 //! | `http` | `pods/log` and `pods/exec` |
@@ -19,9 +20,11 @@ mod address;
 mod event;
 mod failure;
 mod http;
+mod image;
 mod machine;
 mod node;
 mod pod;
 mod volume;
 
 pub use node::{Config, Error, Node};
+pub use pod::spec::LABEL_POD;

@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use asb_runtime::image::Registries;
 use asb_runtime::{Images, Native, Sandbox};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
@@ -28,6 +29,8 @@ use crate::{http, machine};
 pub struct Config {
     /// Holds images, volumes and the state of every sandbox.
     pub data_dir: PathBuf,
+    /// Where images are pulled from.
+    pub registries: Registries,
 }
 
 /// Runs the Pods of this machine. Cheap to clone.
@@ -58,6 +61,8 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    #[error("failed to open the images")]
+    Images(#[source] asb_runtime::image::Error),
     #[error("failed to open the runtime")]
     Runtime(#[source] asb_runtime::Error),
     #[error("failed to find the sandboxes that run already")]
@@ -73,7 +78,7 @@ impl Node {
         let failed = |what| move |source| Error::Open { what, path: dir.clone(), source };
         let shared = Shared {
             runtime: Native::open(&dir.join("sandboxes")).map_err(Error::Runtime)?,
-            images: Images::open(&dir.join("images")).map_err(failed("images"))?,
+            images: Images::with(&dir.join("images"), config.registries.clone()).map_err(Error::Images)?,
             volumes: Volumes::open(client.clone(), dir).map_err(failed("volumes"))?,
             addresses: Addresses::default(),
             // A sandbox that names no limit may still not take the machine down.

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use asb_runtime::Mount;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
@@ -49,6 +50,15 @@ impl Volumes {
             paths.insert(volume.name.clone(), path);
         }
         Ok(paths)
+    }
+
+    /// Directories for what an image wants outside its root. Their names are none that a Pod's volume can have.
+    pub fn of_image(&self, pod: &Pod, paths: &[PathBuf]) -> Result<Vec<Mount>, Refusal> {
+        let mount = |(at, target): (usize, &PathBuf)| {
+            let source = self.empty_dir(pod, &format!(".image-{at}"))?;
+            Ok(Mount { source, target: target.clone(), read_only: false })
+        };
+        paths.iter().enumerate().map(mount).collect()
     }
 
     /// Removes the emptyDir volumes of a Pod.

@@ -20,7 +20,7 @@ mod process;
 mod remove;
 pub mod spec;
 
-pub use image::{Images, RootFs};
+pub use image::{Image, Images, RootFs};
 pub use native::{
     Ended, Error, Exec, Exit, FailureKind, Native, ReadEnd, SANDBOXD_PORT, Sandbox, Session, SessionControl,
     TerminalSize, WriteEnd,

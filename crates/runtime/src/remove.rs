@@ -4,7 +4,7 @@
 //! descended into: a directory that is not empty is moved up next to its top and emptied there in its turn.
 
 use std::collections::VecDeque;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -19,7 +19,13 @@ pub fn directory(path: &Path) -> io::Result<()> {
         return Err(io::ErrorKind::InvalidInput.into());
     };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let top = match openat(open(parent, flags, Mode::empty())?, name, flags, Mode::empty()) {
+    directory_at(&open(parent, flags, Mode::empty())?, name)
+}
+
+/// The same for a directory with this name in `parent`.
+pub fn directory_at(parent: &impl AsFd, name: &OsStr) -> io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let top = match openat(parent, name, flags, Mode::empty()) {
         Err(Errno::NOENT) => return Ok(()),
         top => top?,
     };
@@ -30,7 +36,7 @@ pub fn directory(path: &Path) -> io::Result<()> {
         empty(&top, Some(&name), &mut moved, &mut waiting)?;
         unlinkat(&top, &name, AtFlags::REMOVEDIR)?;
     }
-    std::fs::remove_dir(path)
+    Ok(unlinkat(parent, name, AtFlags::REMOVEDIR)?)
 }
 
 /// Empties `top` itself or one directory in it; what is not empty goes to `waiting`, under a name of its own in `top`.
@@ -47,7 +53,7 @@ fn empty(
     };
     for entry in Dir::read_from(&directory)? {
         let entry = entry?;
-        let child = std::ffi::OsStr::from_bytes(entry.file_name().to_bytes());
+        let child = OsStr::from_bytes(entry.file_name().to_bytes());
         if child == "." || child == ".." {
             continue;
         }
@@ -66,7 +72,7 @@ fn empty(
 }
 
 /// Moves a directory up into `top`.
-fn lift(from: &impl AsFd, child: &std::ffi::OsStr, top: &OwnedFd, moved: &mut u64) -> io::Result<OsString> {
+fn lift(from: &impl AsFd, child: &OsStr, top: &OwnedFd, moved: &mut u64) -> io::Result<OsString> {
     loop {
         *moved += 1;
         let name = OsString::from(format!(".removed-{moved}"));

@@ -54,6 +54,9 @@ pub struct Process {
     pub cwd: PathBuf,
     pub uid: u32,
     pub gid: u32,
+    /// Supplementary groups.
+    #[serde(default)]
+    pub groups: Vec<u32>,
 }
 
 /// Limits by cgroup, v1 or v2.
@@ -125,7 +128,9 @@ impl Spec {
             }
         }
         absolute("process.cwd", &self.process.cwd)?;
-        for (field, id) in [("process.uid", self.process.uid), ("process.gid", self.process.gid)] {
+        let groups = self.process.groups.iter().map(|id| ("process.groups", *id));
+        let ids = [("process.uid", self.process.uid), ("process.gid", self.process.gid)];
+        for (field, id) in ids.into_iter().chain(groups) {
             if id >= IDS {
                 return Err(invalid(field, format!("{id} is not between 0 and {}", IDS - 1)));
             }

@@ -83,7 +83,8 @@ fn start_main(server: &mut Server, main: Main) -> Result<Pid> {
     for end in [&stdout, &stderr] {
         rustix::io::ioctl_fionbio(end, true).step("prepare a pipe")?;
     }
-    let program = Program { argv: main.argv, env: main.env, cwd: main.cwd, uid: main.uid, gid: main.gid };
+    let Main { argv, env, cwd, uid, gid, groups } = main;
+    let program = Program { argv, env, cwd, uid, gid, groups };
     let stdio = Stdio::Files([None, Some(stdout_end), Some(stderr_end)]);
     let mut spawning = spawn::start(&server.ground, &program, stdio).map_err(program_failure)?;
     rustix::io::ioctl_fionbio(&spawning.status, false).step("wait for the main process")?;

@@ -66,6 +66,8 @@ pub struct Main {
     pub cwd: String,
     pub uid: u32,
     pub gid: u32,
+    /// Supplementary groups.
+    pub groups: Vec<u32>,
 }
 
 /// The one answer about a start.

@@ -10,6 +10,7 @@ use rustix::thread::{
     set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 
+use crate::spawn::Program;
 use crate::step::{Result, Step};
 
 /// What root inside keeps, and why package managers and servers need it. All of it reaches only ids and files of the
@@ -45,8 +46,8 @@ pub fn give_up(id: u32) -> Result<()> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable).step("forbid being traced")
 }
 
-/// Turns a child of the supervisor into `uid` inside, with what that may do and no more.
-pub fn become_user(namespace: &OwnedFd, uid: u32, gid: u32) -> std::result::Result<(), Errno> {
+/// Turns a child of the supervisor into the program's user inside, with what that may do and no more.
+pub fn become_user(namespace: &OwnedFd, program: &Program) -> std::result::Result<(), Errno> {
     move_into_link_name_space(std::os::fd::AsFd::as_fd(namespace), Some(LinkNameSpaceType::User))?;
     let kept = KEPT.into_iter().fold(CapabilitySet::empty(), |all, one| all | one);
     for number in 0..=LAST_CAPABILITY {
@@ -60,12 +61,13 @@ pub fn become_user(namespace: &OwnedFd, uid: u32, gid: u32) -> std::result::Resu
             Err(errno) => return Err(errno),
         }
     }
-    set_thread_groups(&[])?;
-    let (user, group) = (Uid::from_raw(uid), Gid::from_raw(gid));
+    let groups: Vec<_> = program.groups.iter().map(|id| Gid::from_raw(*id)).collect();
+    set_thread_groups(&groups)?;
+    let (user, group) = (Uid::from_raw(program.uid), Gid::from_raw(program.gid));
     set_thread_res_gid(group, group, group)?;
     set_thread_res_uid(user, user, user)?;
     clear_ambient_capability_set()?;
-    let held = if uid == 0 { kept } else { CapabilitySet::empty() };
+    let held = if program.uid == 0 { kept } else { CapabilitySet::empty() };
     let none = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: held, permitted: held, inheritable: none })
 }

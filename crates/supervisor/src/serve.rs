@@ -246,8 +246,8 @@ impl Server {
             Some(size) => Stdio::Terminal(size),
             None => Stdio::Files([stdin, fds.next(), fds.next()]),
         };
-        let wire::Exec { argv, env, cwd, uid, gid, .. } = exec;
-        let program = Program { argv, env, cwd, uid, gid };
+        let wire::Exec { argv, env, cwd, uid, gid, groups, .. } = exec;
+        let program = Program { argv, env, cwd, uid, gid, groups };
         match spawn::start(&self.ground, &program, stdio) {
             Ok(spawning) => {
                 peer.work = Work::Spawning { spawning, argv: program.argv, cwd: program.cwd };

@@ -37,6 +37,8 @@ pub struct Program {
     pub cwd: String,
     pub uid: u32,
     pub gid: u32,
+    /// Supplementary groups.
+    pub groups: Vec<u32>,
 }
 
 pub enum Stdio {
@@ -210,8 +212,7 @@ fn become_program(
     tell: &OwnedFd,
 ) -> (Stage, Errno) {
     let _ = rustix::process::setsid();
-    let rights = rights::become_user(&ground.namespace, program.uid, program.gid)
-        .and_then(|()| rights::limit_resources());
+    let rights = rights::become_user(&ground.namespace, program).and_then(|()| rights::limit_resources());
     if let Err(errno) = rights {
         return (Stage::Rights, errno);
     }

@@ -72,6 +72,9 @@ pub struct Exec {
     pub cwd: String,
     pub uid: u32,
     pub gid: u32,
+    /// Supplementary groups.
+    #[serde(default)]
+    pub groups: Vec<u32>,
     /// With a terminal no descriptors are sent, and one comes back.
     #[serde(default)]
     pub terminal: Option<Size>,

@@ -7,7 +7,7 @@ use crate::connect;
 use crate::data_dir::DataDir;
 
 pub async fn run(data_dir: &DataDir, kubeconfig: &Kubeconfig) -> anyhow::Result<ExitCode> {
-    connect::engine(data_dir).await?;
+    connect::engine(data_dir, &[]).await?;
     let path = data_dir.kubeconfig();
     match kubeconfig.raw || stdout_is_a_file() {
         true => print!("{}", std::fs::read_to_string(path)?),

@@ -3,6 +3,7 @@
 mod controller;
 mod down;
 mod exec;
+pub mod image;
 mod kubeconfig;
 mod logs;
 mod migrate;
@@ -26,6 +27,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Ps(ps) => ps::run(&data_dir, ps).await,
         Command::Logs(logs) => logs::run(&data_dir, logs).await,
         Command::Rm(rm) => rm::run(&data_dir, rm).await,
+        Command::Image(image) => image::run(&data_dir, image).await,
         Command::Kubeconfig(kubeconfig) => kubeconfig::run(&data_dir, &kubeconfig).await,
         Command::Controller(options) => Ok(controller::run(*options).await),
         Command::Migrate(migrate) => migrate::run(migrate).await,

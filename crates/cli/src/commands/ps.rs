@@ -65,17 +65,22 @@ fn print(rows: &[Row], now: Timestamp) {
             [row.namespace.clone(), row.name.clone(), row.status.clone(), row.image.clone(), age]
         })
         .collect();
-    let heads = ["NAMESPACE", "NAME", "STATUS", "IMAGE", "AGE"].map(str::to_owned);
+    table(["NAMESPACE", "NAME", "STATUS", "IMAGE", "AGE"], &cells);
+}
+
+/// Prints rows under their heads, each column as wide as it must be.
+pub fn table(heads: [&str; 5], cells: &[[String; 5]]) {
+    let heads = heads.map(str::to_owned);
     let width =
         |at: usize| cells.iter().chain([&heads]).map(|row| row[at].chars().count()).max().unwrap_or(0);
     let widths: Vec<_> = (0..4).map(width).collect();
-    for row in [&heads].into_iter().chain(&cells) {
+    for row in [&heads].into_iter().chain(cells) {
         let padded = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}  "));
         println!("{}{}", padded.collect::<String>(), row[4]);
     }
 }
 
-fn age(seconds: i64) -> String {
+pub fn age(seconds: i64) -> String {
     match seconds.max(0) {
         seconds @ 0..120 => format!("{seconds}s"),
         seconds @ 120..7200 => format!("{}m", seconds / 60),

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
+use asb_runtime::image::HOST;
 use asb_types::{Sandbox, SandboxSpec, condition, key};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
@@ -12,7 +13,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use serde_json::json;
 
-use super::rm;
+use super::{image, rm};
 use crate::args::Run;
 use crate::connect;
 use crate::data_dir::DataDir;
@@ -26,7 +27,8 @@ pub async fn run(data_dir: &DataDir, run: Run) -> anyhow::Result<ExitCode> {
     if run.command.is_empty() && !run.detach {
         return Err(hinted("no command was given", "say what to run: `asb run -- CMD`, or use --detach"));
     }
-    let client = connect::client(data_dir).await?;
+    image::ensure(data_dir, &run.image, &run.registries).await?;
+    let client = connect::client(data_dir, &run.registries.flags()).await?;
     let namespace = run.target.namespace.clone();
     let sandboxes: Api<Sandbox> = Api::namespaced(client.clone(), &namespace);
     let name = run.name.clone().unwrap_or_else(made_up_name);
@@ -57,11 +59,21 @@ pub async fn run(data_dir: &DataDir, run: Run) -> anyhow::Result<ExitCode> {
 fn sandbox(name: &str, run: &Run) -> anyhow::Result<Sandbox> {
     let env: Vec<_> = run.env.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
     let spec: SandboxSpec = serde_json::from_value(json!({
-        "podTemplate": {"spec": {"containers": [{"name": "main", "image": run.image, "env": env}]}},
+        "podTemplate": {"spec": {"containers": [{
+            "name": "main", "image": run.image, "imagePullPolicy": "IfNotPresent", "env": env, "command": main_process(run),
+        }]}},
     }))?;
     let mut sandbox = Sandbox::new(name, spec);
     sandbox.metadata.labels = Some([(key::CREATED_BY.to_owned(), "asb".to_owned())].into());
     Ok(sandbox)
+}
+
+/// What keeps the sandbox alive while the command runs in it: the image's own process could end at once.
+fn main_process(run: &Run) -> Vec<&'static str> {
+    match run.image == HOST || run.command.is_empty() {
+        true => Vec::new(),
+        false => vec!["/.asb/sandboxd"],
+    }
 }
 
 /// Waits until the Sandbox is Ready; fails as soon as its Pod says that it cannot be.

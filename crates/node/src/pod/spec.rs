@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
-use asb_runtime::{Limits, Mount, Process, RootFs, SandboxId, Spec};
+use asb_runtime::image::Identity;
+use asb_runtime::{Image, Limits, Mount, Process, SandboxId, Spec};
 use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt;
@@ -17,12 +18,19 @@ const PIDS: u32 = 1024;
 /// Bytes of log kept per sandbox.
 const LOG_BYTES: u64 = 16 << 20;
 
-/// Labels under which the runtime remembers whose sandbox it is.
+/// Labels under which the runtime remembers what a later engine must know of a sandbox.
 pub const LABEL_RESTARTS: &str = "restarts";
+/// The Pod as people know it: `NAMESPACE/NAME`.
+pub const LABEL_POD: &str = "pod";
+pub const LABEL_IMAGE_ID: &str = "image-id";
+/// The number of the signal that asks the main process to end.
+pub const LABEL_STOP_SIGNAL: &str = "stop-signal";
 
 /// What a Pod's sandbox is made from, besides the Pod.
 pub struct Parts<'a> {
-    pub root: RootFs,
+    pub image: Image,
+    /// What the image wants outside its root.
+    pub image_volumes: Vec<Mount>,
     pub address: Ipv4Addr,
     /// Host directory of each volume, by volume name.
     pub volumes: &'a BTreeMap<String, PathBuf>,
@@ -65,18 +73,33 @@ pub fn translate(pod: &Pod, parts: Parts<'_>) -> Result<Spec, Refusal> {
         id: sandbox_id(pod)?,
         hostname: spec.hostname.clone().unwrap_or_else(|| pod.name_any()),
         read_only_root: security.and_then(|it| it.read_only_root_filesystem).unwrap_or(false),
-        mounts: mounts(container, parts.volumes)?,
-        process: process(pod, container, &parts.root)?,
+        labels: labels(pod, &parts),
+        mounts: mounts(container, parts.volumes, parts.image_volumes)?,
+        process: process(pod, container, &parts.image)?,
         limits: limits(container, parts.default_memory)?,
         address: Some(parts.address),
         resolv_conf: dns::resolv_conf(spec),
-        labels: [(LABEL_RESTARTS.to_owned(), parts.restarts.to_string())].into(),
-        root: parts.root,
+        root: parts.image.root,
     })
 }
 
-fn process(pod: &Pod, container: &Container, root: &RootFs) -> Result<Process, Refusal> {
-    let mut env = root.env.clone();
+fn labels(pod: &Pod, parts: &Parts<'_>) -> BTreeMap<String, String> {
+    let name = format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any());
+    let signal = parts.image.config.stop_signal().map(|signal| (LABEL_STOP_SIGNAL, signal.to_string()));
+    let known = [
+        (LABEL_RESTARTS, parts.restarts.to_string()),
+        (LABEL_POD, name),
+        (LABEL_IMAGE_ID, parts.image.id.clone()),
+    ];
+    known.into_iter().chain(signal).map(|(label, value)| (label.to_owned(), value)).collect()
+}
+
+fn process(pod: &Pod, container: &Container, image: &Image) -> Result<Process, Refusal> {
+    let Identity { uid, gid, groups, home } = user(pod, container, image)?;
+    let mut env = image.config.variables();
+    if !env.iter().any(|(name, _)| name == "HOME") {
+        set(&mut env, "HOME", home.unwrap_or_else(|| "/".to_owned()));
+    }
     set(&mut env, "HOSTNAME", pod.name_any());
     for variable in container.env.iter().flatten() {
         let value = expand(variable.value.as_deref().unwrap_or_default(), &env);
@@ -84,49 +107,71 @@ fn process(pod: &Pod, container: &Container, root: &RootFs) -> Result<Process, R
     }
     let args = container.args.clone().unwrap_or_default();
     let given = container.command.clone().filter(|command| !command.is_empty());
+    let entrypoint = || image.config.entrypoint.clone();
     let argv = match given {
         Some(command) => [command, args].concat(),
-        None if args.is_empty() => root.command.clone(),
-        // The host image has no entry point that could take the arguments.
-        None => args,
+        None if args.is_empty() => [entrypoint(), image.config.cmd.clone()].concat(),
+        None => [entrypoint(), args].concat(),
     };
-    let (uid, gid) = user(pod, container)?;
     Ok(Process {
         argv: argv.iter().map(|word| expand(word, &env)).collect(),
         cwd: container
             .working_dir
             .clone()
             .filter(|dir| !dir.is_empty())
-            .map_or_else(|| root.cwd.clone(), PathBuf::from),
+            .map_or_else(|| image.config.directory(), PathBuf::from),
         uid,
         gid,
+        groups,
         env,
     })
 }
 
-fn user(pod: &Pod, container: &Container) -> Result<(u32, u32), Refusal> {
+/// Who the container runs as: as the Pod says, else as the image says.
+fn user(pod: &Pod, container: &Container, image: &Image) -> Result<Identity, Refusal> {
     let of_pod = pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
     let own = container.security_context.as_ref();
     let uid = own.and_then(|it| it.run_as_user).or(of_pod.and_then(|it| it.run_as_user));
     let gid = own.and_then(|it| it.run_as_group).or(of_pod.and_then(|it| it.run_as_group));
     let non_root = own.and_then(|it| it.run_as_non_root).or(of_pod.and_then(|it| it.run_as_non_root));
-    if non_root == Some(true) && uid.unwrap_or(0) == 0 {
-        let message =
-            "spec.containers[0].securityContext.runAsNonRoot: the container would run as root; set runAsUser";
-        return Err(Refusal::new("CreateContainerConfigError", message));
-    }
-    let id = |value: Option<i64>, field: &str| {
-        let value = value.unwrap_or(0);
+    let refuse = |message: String| Refusal::new("CreateContainerConfigError", message);
+    let id = |value: i64, field: &str| {
         u32::try_from(value).ok().filter(|id| *id < 65_536).ok_or_else(|| {
-            let message =
-                format!("spec.containers[0].securityContext.{field}: {value} is not between 0 and 65535");
-            Refusal::new("CreateContainerConfigError", message)
+            refuse(format!("spec.containers[0].securityContext.{field}: {value} is not between 0 and 65535"))
         })
     };
-    Ok((id(uid, "runAsUser")?, id(gid, "runAsGroup")?))
+    let mut identity = match uid {
+        Some(uid) => image.users.by_id(id(uid, "runAsUser")?),
+        None => {
+            let found = image.users.find(&image.config.user);
+            found.map_err(|problem| refuse(format!("spec.containers[0].image: {problem}; set runAsUser")))?
+        }
+    };
+    if let Some(gid) = gid {
+        identity.gid = id(gid, "runAsGroup")?;
+    }
+    if non_root == Some(true) && identity.uid == 0 {
+        let message =
+            "spec.containers[0].securityContext.runAsNonRoot: the container would run as root; set runAsUser";
+        return Err(refuse(message.to_owned()));
+    }
+    if identity.uid >= 65_536 || identity.gid >= 65_536 {
+        let message = format!(
+            "spec.containers[0].image: its user {}:{} is not between 0 and 65535; set runAsUser",
+            identity.uid, identity.gid
+        );
+        return Err(refuse(message));
+    }
+    identity.groups.retain(|id| *id < 65_536);
+    Ok(identity)
 }
 
-fn mounts(container: &Container, volumes: &BTreeMap<String, PathBuf>) -> Result<Vec<Mount>, Refusal> {
+/// Volumes of the Pod, after those of the image that the Pod does not replace.
+fn mounts(
+    container: &Container,
+    volumes: &BTreeMap<String, PathBuf>,
+    mut of_image: Vec<Mount>,
+) -> Result<Vec<Mount>, Refusal> {
     let mount = |(at, mount): (usize, &k8s_openapi::api::core::v1::VolumeMount)| {
         let path = format!("spec.containers[0].volumeMounts[{at}]");
         let source = volumes.get(&mount.name).ok_or_else(|| {
@@ -143,7 +188,10 @@ fn mounts(container: &Container, volumes: &BTreeMap<String, PathBuf>) -> Result<
             read_only: mount.read_only.unwrap_or(false),
         })
     };
-    container.volume_mounts.iter().flatten().enumerate().map(mount).collect()
+    let own = container.volume_mounts.iter().flatten().enumerate().map(mount);
+    let own = own.collect::<Result<Vec<_>, _>>()?;
+    of_image.retain(|image| own.iter().all(|mount| mount.target != image.target));
+    Ok(of_image.into_iter().chain(own).collect())
 }
 
 fn limits(container: &Container, default_memory: u64) -> Result<Limits, Refusal> {
@@ -208,25 +256,34 @@ fn set(env: &mut Vec<(String, String)>, name: &str, value: String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use asb_runtime::RootFs;
+    use asb_runtime::image::Users;
     use serde_json::json;
 
     fn spec(container: serde_json::Value) -> Result<Spec, Refusal> {
+        with_image(container, json!({"Env": ["PATH=/bin"], "WorkingDir": "/root"}))
+    }
+
+    fn with_image(container: serde_json::Value, config: serde_json::Value) -> Result<Spec, Refusal> {
         let mut object = json!({"name": "main", "image": "host"});
         object.as_object_mut().unwrap().extend(container.as_object().unwrap().clone());
         let pod: Pod = serde_json::from_value(json!({
             "metadata": {"name": "box", "uid": "7f1c"}, "spec": {"containers": [object]},
         }))
         .unwrap();
-        let root = RootFs {
-            layers: vec![],
-            host_dirs: vec![],
-            env: vec![("PATH".into(), "/bin".into())],
-            command: vec![],
-            cwd: "/root".into(),
+        let image = Image {
+            root: RootFs { layers: vec![], host_dirs: vec![] },
+            config: serde_json::from_value(config).unwrap(),
+            users: Users::parse("web:x:33:34::/var/www:\n", "log:x:4:web\n"),
+            volumes: vec![],
+            id: "id".into(),
+            bytes: 0,
         };
         let volumes = BTreeMap::from([("data".to_owned(), PathBuf::from("/v"))]);
+        let volume = |target: &str| Mount { source: "/i".into(), target: target.into(), read_only: false };
         let parts = Parts {
-            root,
+            image,
+            image_volumes: vec![volume("/data"), volume("/cache")],
             address: Ipv4Addr::LOCALHOST,
             volumes: &volumes,
             restarts: 0,
@@ -269,13 +326,50 @@ mod tests {
     fn mounts_must_name_a_volume_and_an_absolute_path() {
         let ok = spec(json!({"volumeMounts": [{"name": "data", "mountPath": "/data", "readOnly": true}]}))
             .unwrap();
-        assert_eq!((ok.mounts[0].source.as_path(), ok.mounts[0].read_only), (Path::new("/v"), true));
+        let targets: Vec<_> =
+            ok.mounts.iter().map(|mount| (mount.source.as_path(), mount.target.as_path())).collect();
+        let expected = [(Path::new("/i"), Path::new("/cache")), (Path::new("/v"), Path::new("/data"))];
+        assert_eq!(targets, expected, "a volume of the Pod wins over one of the image");
+        assert!(ok.mounts[1].read_only);
         for (mount, path) in [
             (json!({"name": "none", "mountPath": "/x"}), "volumeMounts[0].name"),
             (json!({"name": "data", "mountPath": "x"}), "volumeMounts[0].mountPath"),
         ] {
             assert!(spec(json!({"volumeMounts": [mount]})).unwrap_err().message.contains(path));
         }
+    }
+
+    #[test]
+    fn entrypoint_and_cmd_follow_the_rules_of_kubernetes() {
+        let image = || json!({"Entrypoint": ["/entry"], "Cmd": ["default"]});
+        for (container, expected) in [
+            (json!({}), vec!["/entry", "default"]),
+            (json!({"args": ["a"]}), vec!["/entry", "a"]),
+            (json!({"command": ["c"]}), vec!["c"]),
+            (json!({"command": ["c"], "args": ["a"]}), vec!["c", "a"]),
+        ] {
+            assert_eq!(with_image(container, image()).unwrap().process.argv, expected);
+        }
+    }
+
+    #[test]
+    fn user_of_the_image_is_found_by_name_and_the_pod_wins() {
+        let web = |container| with_image(container, json!({"User": "web"}));
+        let process = web(json!({})).unwrap().process;
+        assert_eq!((process.uid, process.gid, process.groups.as_slice()), (33, 34, &[4][..]));
+        assert!(process.env.contains(&("HOME".into(), "/var/www".into())));
+        assert!(web(json!({"securityContext": {"runAsNonRoot": true}})).is_ok());
+        let other = web(json!({"securityContext": {"runAsUser": 5}})).unwrap().process;
+        assert_eq!((other.uid, other.gid, other.groups.len()), (5, 0, 0));
+        let unknown = with_image(json!({}), json!({"User": "nobody"})).unwrap_err();
+        assert!(unknown.message.contains("spec.containers[0].image") && unknown.message.contains("nobody"));
+    }
+
+    #[test]
+    fn what_a_later_engine_must_know_is_in_the_labels() {
+        let labels = with_image(json!({}), json!({"StopSignal": "SIGINT"})).unwrap().labels;
+        let label = |name| labels.get(name).map(String::as_str);
+        assert_eq!((label(LABEL_STOP_SIGNAL), label(LABEL_IMAGE_ID)), (Some("2"), Some("id")));
     }
 
     #[test]

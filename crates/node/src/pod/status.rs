@@ -36,7 +36,7 @@ pub enum Container {
 }
 
 /// The whole status of a Pod, for a merge patch.
-pub fn status(pod: &Pod, state: &Container, restarts: u32, now: Timestamp) -> Value {
+pub fn status(pod: &Pod, state: &Container, restarts: u32, image_id: &str, now: Timestamp) -> Value {
     let now = whole_seconds(now);
     let running = matches!(state, Container::Running { .. });
     let phase = match state {
@@ -85,12 +85,13 @@ pub fn status(pod: &Pod, state: &Container, restarts: u32, now: Timestamp) -> Va
             return status;
         }
     }
-    status["containerStatuses"] = json!([container_status(pod, state, restarts, running)]);
+    status["containerStatuses"] = json!([container_status(pod, state, restarts, image_id)]);
     status
 }
 
-fn container_status(pod: &Pod, state: &Container, restarts: u32, running: bool) -> Value {
+fn container_status(pod: &Pod, state: &Container, restarts: u32, image_id: &str) -> Value {
     let container = container(pod);
+    let running = matches!(state, Container::Running { .. });
     let (now, last) = match state {
         Container::Running { since, .. } => (json!({"running": {"startedAt": seconds(*since)}}), Value::Null),
         Container::Waiting(refusal) => (waiting(refusal.reason, &refusal.message), Value::Null),
@@ -104,7 +105,7 @@ fn container_status(pod: &Pod, state: &Container, restarts: u32, running: bool) 
     json!({
         "name": container.map(|it| it.name.as_str()),
         "image": container.and_then(|it| it.image.as_deref()),
-        "imageID": "",
+        "imageID": image_id,
         "containerID": pod.metadata.uid.as_ref().map(|uid| format!("native://{uid}")),
         "ready": running,
         "started": running,
@@ -115,6 +116,7 @@ fn container_status(pod: &Pod, state: &Container, restarts: u32, running: bool) 
 }
 
 fn waiting(reason: &str, message: &str) -> Value {
+    let message = Some(message).filter(|message| !message.is_empty());
     json!({"waiting": {"reason": reason, "message": message}})
 }
 
@@ -162,7 +164,7 @@ mod tests {
     }
 
     fn of(state: Container) -> Value {
-        status(&pod(), &state, 2, Timestamp::from_second(50).unwrap())
+        status(&pod(), &state, 2, "id", Timestamp::from_second(50).unwrap())
     }
 
     fn ended(exit: Exit) -> Ended {
@@ -178,7 +180,8 @@ mod tests {
         assert_eq!((&status["phase"], &status["podIP"]), (&json!("Running"), &json!("10.88.0.2")));
         let conditions = status["conditions"].as_array().unwrap();
         assert!(conditions.iter().all(|condition| condition["status"] == "True"));
-        assert_eq!(status["containerStatuses"][0]["restartCount"], 2);
+        let container = &status["containerStatuses"][0];
+        assert_eq!((&container["restartCount"], &container["imageID"]), (&json!(2), &json!("id")));
     }
 
     #[test]

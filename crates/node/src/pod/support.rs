@@ -12,6 +12,7 @@ const POD: &[&str] = &[
     "dnsPolicy",
     "enableServiceLinks",
     "hostname",
+    "imagePullSecrets",
     "nodeName",
     "nodeSelector",
     "overhead",

@@ -19,17 +19,20 @@ use serde_json::json;
 use tokio::sync::watch;
 use tracing::Instrument;
 
-use super::spec::{self, LABEL_RESTARTS, Parts, Refusal};
+use super::spec::{self, LABEL_IMAGE_ID, LABEL_RESTARTS, LABEL_STOP_SIGNAL, Parts, Refusal};
 use super::status::{Container, status};
 use super::support;
 use crate::event;
 use crate::failure::with_causes;
+use crate::image::{self, Found};
 use crate::node::{Node, uid};
 
 const SIGTERM: i32 = 15;
 const DEFAULT_GRACE: Duration = Duration::from_secs(30);
 const FIRST_BACK_OFF: Duration = Duration::from_secs(10);
 const LONGEST_BACK_OFF: Duration = Duration::from_secs(300);
+/// How long an error of an image is shown before the wait for the next try is.
+const IMAGE_ERROR_SHOWN: Duration = Duration::from_secs(2);
 /// A container that ran this long starts its back-off anew.
 const GOOD_RUN: Duration = Duration::from_secs(600);
 
@@ -49,7 +52,8 @@ pub async fn run(node: Node, desired: watch::Receiver<Desired>, sandbox: Option<
     };
     let span = tracing::info_span!("pod", sandbox = %pod.name_any(), namespace = pod.namespace());
     let restarts = sandbox.as_ref().map_or(0, restarts);
-    let mut worker = Worker { restarts, node: node.clone(), desired, pod, sandbox, failures: 0 };
+    let mut worker =
+        Worker { restarts, node: node.clone(), desired, pod, sandbox, failures: 0, image_failures: 0 };
     worker.live().instrument(span.clone()).await;
     // Once begun, the end is not interrupted by that of the engine.
     node.shared.ending.spawn(async move { worker.end().await }.instrument(span));
@@ -72,6 +76,8 @@ struct Worker {
     restarts: u32,
     /// Ends in a row that were not a good run.
     failures: u32,
+    /// Tries in a row to get the image that failed.
+    image_failures: u32,
 }
 
 /// What ended a wait.
@@ -84,7 +90,9 @@ impl Worker {
     async fn live(&mut self) {
         while !self.leaving() {
             match self.ensure_sandbox().await {
-                Ok(sandbox) => self.watch_over(sandbox).await,
+                Ok(Some(sandbox)) => self.watch_over(sandbox).await,
+                Ok(None) => {}
+                Err(refusal) if image::is_about(&refusal) => self.wait_for_image(refusal).await,
                 Err(refusal) if is_final(&refusal) => {
                     tracing::warn!(reason = refusal.reason, message = refusal.message, "Pod refused");
                     event::warn(&self.node.shared.client, &self.pod, refusal.reason, &refusal.message).await;
@@ -109,22 +117,35 @@ impl Worker {
         }
     }
 
-    /// The running (or ended) sandbox of this Pod, started if there is none.
-    async fn ensure_sandbox(&mut self) -> Result<Sandbox, Refusal> {
+    /// The running (or ended) sandbox of this Pod, started if there is none; `None` when the Pod is to go instead.
+    async fn ensure_sandbox(&mut self) -> Result<Option<Sandbox>, Refusal> {
         if let Some(sandbox) = &self.sandbox {
-            return Ok(sandbox.clone());
+            return Ok(Some(sandbox.clone()));
         }
         check(&self.pod)?;
         let shared = &self.node.shared;
-        let name = spec::container(&self.pod).and_then(|it| it.image.as_deref()).unwrap_or_default();
-        let root = shared.images.resolve(name).ok_or_else(|| unknown_image(name, &shared.images.names()))?;
+        let held = match image::find(&shared.client, &shared.images, &self.pod).await? {
+            Found::Here(held) => held,
+            Found::Elsewhere(reference) => {
+                self.report(&Container::Waiting(Refusal::new("ContainerCreating", ""))).await;
+                let (node, pod) = (self.node.clone(), self.pod.clone());
+                let (client, images) = (&node.shared.client, &node.shared.images);
+                match self.until_leave(image::pull(client, images, &pod, &reference)).await {
+                    Wake::Done(held) => held?,
+                    Wake::Leave => return Ok(None),
+                }
+            }
+        };
+        self.image_failures = 0;
+        let shared = &self.node.shared;
         let volumes = shared.volumes.of(&self.pod).await?;
         let address = shared
             .addresses
             .take()
             .ok_or_else(|| Refusal::new("NoAddress", "all Pod addresses of this machine are taken"))?;
         let parts = Parts {
-            root,
+            image_volumes: shared.volumes.of_image(&self.pod, &held.image.volumes)?,
+            image: held.image.clone(),
             address,
             volumes: &volumes,
             restarts: self.restarts,
@@ -137,7 +158,27 @@ impl Worker {
         let sandbox = started.inspect_err(|_| shared.addresses.give_back(address))?;
         shared.remember(&uid(&self.pod), &sandbox);
         self.sandbox = Some(sandbox.clone());
-        Ok(sandbox)
+        Ok(Some(sandbox))
+    }
+
+    /// Tells why there is no image, as the kubelet tells it, and waits for the next try.
+    async fn wait_for_image(&mut self, refusal: Refusal) {
+        let pause = back_off(self.image_failures);
+        self.image_failures += 1;
+        tracing::warn!(reason = refusal.reason, message = refusal.message, "no image for the Pod");
+        let client = self.node.shared.client.clone();
+        event::warn(&client, &self.pod, "Failed", &refusal.message).await;
+        event::warn(&client, &self.pod, "Failed", &format!("Error: {}", refusal.reason)).await;
+        self.report(&Container::Waiting(refusal.clone())).await;
+        if let Wake::Leave = self.until_leave(tokio::time::sleep(IMAGE_ERROR_SHOWN)).await {
+            return;
+        }
+        if refusal.reason == "ErrImagePull" {
+            let waiting = image::back_off(&self.pod, &refusal);
+            event::tell(&client, &self.pod, "BackOff", &waiting.message).await;
+            self.report(&Container::Waiting(waiting)).await;
+        }
+        self.until_leave(tokio::time::sleep(pause.saturating_sub(IMAGE_ERROR_SHOWN))).await;
     }
 
     /// Reports a sandbox, waits for its end, and decides what follows by the restart policy.
@@ -182,7 +223,8 @@ impl Worker {
     async fn end(&mut self) {
         if let Some(sandbox) = self.sandbox.clone() {
             let grace = self.grace();
-            let asked = !grace.is_zero() && sandbox.signal(SIGTERM).await.is_ok();
+            let signal = label(&sandbox, LABEL_STOP_SIGNAL).parse().unwrap_or(SIGTERM);
+            let asked = !grace.is_zero() && sandbox.signal(signal).await.is_ok();
             if asked {
                 // Past its grace period it is killed below, like one that never listened.
                 let _ = tokio::time::timeout(grace, sandbox.wait()).await;
@@ -224,7 +266,8 @@ impl Worker {
     async fn report(&mut self, state: &Container) {
         let api: Api<Pod> =
             Api::namespaced(self.node.shared.client.clone(), &self.pod.namespace().unwrap_or_default());
-        let status = json!({"status": status(&self.pod, state, self.restarts, Timestamp::now())});
+        let image_id = self.sandbox.as_ref().map_or("", |sandbox| label(sandbox, LABEL_IMAGE_ID));
+        let status = json!({"status": status(&self.pod, state, self.restarts, image_id, Timestamp::now())});
         for pause in [10, 100, 1000, 5000] {
             match api
                 .patch_status(&self.pod.name_any(), &PatchParams::default(), &Patch::Merge(&status))
@@ -282,7 +325,7 @@ impl Worker {
     }
 
     fn back_off(&mut self) -> Duration {
-        let pause = FIRST_BACK_OFF.saturating_mul(1 << self.failures.min(10)).min(LONGEST_BACK_OFF);
+        let pause = back_off(self.failures);
         self.failures += 1;
         pause
     }
@@ -316,12 +359,8 @@ fn is_final(refusal: &Refusal) -> bool {
     matches!(refusal.reason, "Unsupported" | "RuntimeClassNotAvailable" | "InvalidPod" | "InvalidUID")
 }
 
-fn unknown_image(name: &str, known: &[String]) -> Refusal {
-    let message = format!(
-        "spec.containers[0].image: no image {name:?} on this machine; use one of: {}",
-        known.join(", ")
-    );
-    Refusal::new("ErrImagePull", message)
+fn back_off(failures: u32) -> Duration {
+    FIRST_BACK_OFF.saturating_mul(1 << failures.min(10)).min(LONGEST_BACK_OFF)
 }
 
 fn start_refusal(error: &asb_runtime::Error) -> Refusal {
@@ -329,7 +368,12 @@ fn start_refusal(error: &asb_runtime::Error) -> Refusal {
 }
 
 fn restarts(sandbox: &Sandbox) -> u32 {
-    sandbox.spec().labels.get(LABEL_RESTARTS).and_then(|count| count.parse().ok()).unwrap_or_default()
+    label(sandbox, LABEL_RESTARTS).parse().unwrap_or_default()
+}
+
+/// What was noted when the sandbox was started; empty when nothing was.
+fn label<'a>(sandbox: &'a Sandbox, name: &str) -> &'a str {
+    sandbox.spec().labels.get(name).map_or("", String::as_str)
 }
 
 fn address(sandbox: &Sandbox) -> Ipv4Addr {

@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use super::RootFs;
+use super::{Config, Image, RootFs, Users};
 
 /// Counted up when what is made below changes.
 const RECIPE: u32 = 3;
@@ -96,7 +96,7 @@ const FILES: [(&str, &str); 8] = [
 ];
 
 /// Makes the skeleton unless it is there, and describes the image.
-pub fn build(directory: &Path) -> io::Result<RootFs> {
+pub fn build(directory: &Path) -> io::Result<Image> {
     let layer = directory.join(name()?);
     if !layer.exists() {
         // One at a time, in this program or another; a second one then finds it done.
@@ -110,17 +110,21 @@ pub fn build(directory: &Path) -> io::Result<RootFs> {
         }
         drop(lock);
     }
-    let variable = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-    Ok(RootFs {
-        layers: vec![layer],
-        host_dirs: host_dirs(),
-        env: vec![
-            variable("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
-            variable("HOME", "/root"),
-            variable("LANG", "C.UTF-8"),
-        ],
-        command: Vec::new(),
-        cwd: "/root".into(),
+    let file = |wanted: &str| FILES.iter().find(|(name, _)| *name == wanted).map_or("", |(_, text)| text);
+    let env =
+        ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8"];
+    Ok(Image {
+        root: RootFs { layers: vec![layer], host_dirs: host_dirs() },
+        config: Config {
+            env: env.map(str::to_owned).to_vec(),
+            working_dir: "/root".to_owned(),
+            ..Config::default()
+        },
+        users: Users::parse(file("etc/passwd"), file("etc/group")),
+        volumes: Vec::new(),
+        // Kubernetes has no word for it; the recipe and the libraries of the machine make it what it is.
+        id: format!("host@{}", name()?),
+        bytes: 0,
     })
 }
 
@@ -205,7 +209,7 @@ mod tests {
             let builders: Vec<_> =
                 (0..4).map(|_| scope.spawn(|| build(directory.path()).expect("built"))).collect();
             for builder in builders {
-                let layer = builder.join().expect("finished").layers[0].clone();
+                let layer = builder.join().expect("finished").root.layers[0].clone();
                 assert!(layer.join("etc/shells").exists(), "{} is not whole", layer.display());
             }
         });
@@ -216,8 +220,8 @@ mod tests {
         let directory = tempfile::tempdir().expect("temporary directory");
         let first = build(directory.path()).expect("built");
         let second = build(directory.path()).expect("found");
-        assert_eq!(first.layers, second.layers);
-        let etc = first.layers[0].join("etc");
+        assert_eq!(first.root.layers, second.root.layers);
+        let etc = first.root.layers[0].join("etc");
         assert!(etc.join("passwd").exists());
         for secret in ["shadow", "gshadow", "ssl/private", "ssh", "machine-id"] {
             assert!(!etc.join(secret).exists(), "{secret} is in the image");

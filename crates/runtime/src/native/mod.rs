@@ -19,6 +19,7 @@ mod programs;
 mod sandbox;
 mod session;
 mod start;
+mod stored;
 mod terminal;
 
 use std::collections::{HashMap, HashSet};
@@ -30,6 +31,7 @@ pub use asb_supervisor::wire::FailureKind;
 pub use self::error::Error;
 pub use self::sandbox::Sandbox;
 pub use self::session::{Session, SessionControl};
+pub use self::stored::stored;
 use crate::cgroup::Cgroups;
 use crate::ids::Ids;
 use crate::{SandboxId, Spec};

@@ -127,6 +127,7 @@ fn request(sandbox: &Sandbox, exec: &Exec, output: bool) -> Result<Request, Erro
         cwd,
         uid: main.uid,
         gid: main.gid,
+        groups: main.groups.clone(),
         terminal: exec.terminal.map(|size| Size { columns: size.columns, rows: size.rows }),
         stdin: exec.stdin && exec.terminal.is_none(),
         output: output && exec.terminal.is_none(),

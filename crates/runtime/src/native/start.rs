@@ -116,6 +116,7 @@ fn launch_of(shared: &Shared, spec: &Spec, range: Range, cgroups: Vec<PathBuf>) 
             cwd: spec.process.cwd.to_string_lossy().into_owned(),
             uid: spec.process.uid,
             gid: spec.process.gid,
+            groups: spec.process.groups.clone(),
         },
     }
 }

@@ -44,7 +44,7 @@ impl World {
     pub fn spec(&self, argv: &[&str]) -> Spec {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let id = format!("t{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let root = self.images.resolve("host").expect("the host image is always there");
+        let image = self.images.host();
         Spec {
             id: SandboxId::new(id).expect("valid"),
             hostname: "box".to_owned(),
@@ -52,16 +52,17 @@ impl World {
             mounts: Vec::new(),
             process: Process {
                 argv: argv.iter().map(|word| (*word).to_owned()).collect(),
-                env: root.env.clone(),
-                cwd: root.cwd.clone(),
+                env: image.config.variables(),
+                cwd: image.config.directory(),
                 uid: 0,
                 gid: 0,
+                groups: Vec::new(),
             },
             limits: Limits { memory_bytes: Some(256 << 20), cpu_millis: None, pids: 128, log_bytes: 1 << 20 },
             address: None,
             resolv_conf: None,
             labels: [("test".to_owned(), "yes".to_owned())].into(),
-            root,
+            root: image.root,
         }
     }
 

@@ -1,0 +1,263 @@
+//! The image of a Pod: found here, or brought here, as the kubelet does it and in its words.
+
+use std::time::Instant;
+
+use asb_runtime::image::{Error, HOST, Keyring, Lease, Reference};
+use asb_runtime::{Image, Images};
+use k8s_openapi::api::core::v1::{Container, LocalObjectReference, Pod, Secret};
+use kube::{Api, Client, ResourceExt};
+
+use crate::event;
+use crate::failure::with_causes;
+use crate::pod::spec::{Refusal, container};
+
+/// Where the name of the image stands.
+const FIELD: &str = "spec.containers[0].image";
+
+/// When to ask the registry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Policy {
+    Always,
+    IfNotPresent,
+    Never,
+}
+
+/// An image that is here, and stays as long as this does.
+pub struct Held {
+    pub image: Image,
+    _lease: Option<Lease>,
+}
+
+pub enum Found {
+    Here(Held),
+    /// The registry must be asked.
+    Elsewhere(Reference),
+}
+
+/// What follows from the policy and from what is here.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    Use,
+    Pull,
+    Missing,
+    NeverPull,
+}
+
+/// Looks for the image of a Pod on this machine.
+pub async fn find(client: &Client, images: &Images, pod: &Pod) -> Result<Found, Refusal> {
+    let (name, policy) = container(pod).map_or(("", Policy::IfNotPresent), |it| (image_name(it), policy(it)));
+    if name == HOST {
+        return Ok(Found::Here(Held { image: images.host(), _lease: None }));
+    }
+    let reference = Reference::parse(name).map_err(|error| {
+        Refusal::new(
+            "InvalidImageName",
+            format!("{FIELD}: failed to apply default image tag {name:?}: {error}"),
+        )
+    })?;
+    let held = held(images, name).await?;
+    match step(policy, held.is_some(), images.can_pull(&reference)) {
+        Step::Pull => Ok(Found::Elsewhere(reference)),
+        Step::NeverPull => {
+            let message =
+                format!("{FIELD}: container image {name:?} is not present with pull policy of Never");
+            Err(Refusal::new("ErrImageNeverPull", message))
+        }
+        Step::Use | Step::Missing => match held {
+            Some(held) => {
+                tell_later(
+                    client,
+                    pod,
+                    "Pulled",
+                    format!("Container image {name:?} already present on machine"),
+                );
+                Ok(Found::Here(held))
+            }
+            None => Err(missing(images, name)),
+        },
+    }
+}
+
+/// Brings the image of a Pod here.
+pub async fn pull(
+    client: &Client,
+    images: &Images,
+    pod: &Pod,
+    reference: &Reference,
+) -> Result<Held, Refusal> {
+    let name = container(pod).map_or("", image_name);
+    event::tell(client, pod, "Pulling", &format!("Pulling image {name:?}")).await;
+    let (begun, keyring) = (Instant::now(), keyring(client, pod).await);
+    let waiting = images.turn(reference).await;
+    let since = Instant::now();
+    images.pull(reference, &keyring, |_| {}).await.map_err(|error| refusal(&error))?;
+    drop(waiting);
+    let held = held(images, name).await?.ok_or_else(|| missing(images, name))?;
+    let message = format!(
+        "Successfully pulled image {name:?} in {:?} ({:?} including waiting). Image size: {} bytes.",
+        milliseconds(since),
+        milliseconds(begun),
+        held.image.bytes
+    );
+    tell_later(client, pod, "Pulled", message);
+    Ok(held)
+}
+
+/// Whether a refusal is about the image, so that trying again is the business of [`crate::pod::worker`]'s back-off.
+pub fn is_about(refusal: &Refusal) -> bool {
+    matches!(refusal.reason, "ErrImagePull" | "ErrImageNeverPull" | "InvalidImageName")
+}
+
+/// How the wait for the next try is told.
+pub fn back_off(pod: &Pod, refusal: &Refusal) -> Refusal {
+    let name = container(pod).map_or("", image_name);
+    Refusal::new(
+        "ImagePullBackOff",
+        format!("Back-off pulling image {name:?}: {}: {}", refusal.reason, refusal.message),
+    )
+}
+
+fn step(policy: Policy, here: bool, can_pull: bool) -> Step {
+    match (policy, here) {
+        (Policy::Never, false) => Step::NeverPull,
+        (Policy::Never | Policy::IfNotPresent, true) => Step::Use,
+        _ if can_pull => Step::Pull,
+        // Made on this machine: there is no registry that could have a newer one.
+        (_, true) => Step::Use,
+        (_, false) => Step::Missing,
+    }
+}
+
+fn image_name(container: &Container) -> &str {
+    container.image.as_deref().unwrap_or_default()
+}
+
+/// As the container says; else `Always` for names that another image may have tomorrow.
+fn policy(container: &Container) -> Policy {
+    match container.image_pull_policy.as_deref() {
+        Some("Always") => Policy::Always,
+        Some("Never") => Policy::Never,
+        Some("IfNotPresent") => Policy::IfNotPresent,
+        _ => match Reference::parse(image_name(container)) {
+            Ok(reference) if reference.floats() => Policy::Always,
+            _ => Policy::IfNotPresent,
+        },
+    }
+}
+
+async fn held(images: &Images, name: &str) -> Result<Option<Held>, Refusal> {
+    let (images, name) = (images.clone(), name.to_owned());
+    let found = tokio::task::spawn_blocking(move || images.find(&name)).await;
+    let found = found.map_err(|error| Refusal::new("ErrImagePull", error.to_string()))?;
+    Ok(found.map_err(|error| refusal(&error))?.map(|(image, lease)| Held { image, _lease: lease }))
+}
+
+/// Logins from `spec.imagePullSecrets`. One that cannot be read is told about, and done without.
+async fn keyring(client: &Client, pod: &Pod) -> Keyring {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
+    let mut keyring = Keyring::default();
+    let mut lost = Vec::new();
+    let named = pod.spec.as_ref().and_then(|spec| spec.image_pull_secrets.clone()).unwrap_or_default();
+    for LocalObjectReference { name } in named {
+        let found = secrets.get(&name).await.map_err(|error| match error {
+            kube::Error::Api(status) if status.code == 404 => "there is no such Secret".to_owned(),
+            other => other.to_string(),
+        });
+        match found.and_then(|secret| logins(&secret)) {
+            Ok(logins) => keyring.extend(logins),
+            Err(problem) => lost.push(format!("{name}: {problem}")),
+        }
+    }
+    if !lost.is_empty() {
+        let message = format!(
+            "Unable to retrieve some image pull secrets ({}); attempting to pull the image may not succeed.",
+            lost.join("; ")
+        );
+        event::warn(client, pod, "FailedToRetrieveImagePullSecret", &message).await;
+    }
+    keyring
+}
+
+fn logins(secret: &Secret) -> Result<Keyring, String> {
+    let data = |key| secret.data.as_ref().and_then(|data| data.get(key)).map(|bytes| &bytes.0);
+    match (data(".dockerconfigjson"), data(".dockercfg")) {
+        (Some(text), _) => Keyring::parse(text),
+        (None, Some(text)) => Keyring::parse_old(text),
+        (None, None) => Err("it has neither .dockerconfigjson nor .dockercfg".to_owned()),
+    }
+}
+
+fn refusal(error: &Error) -> Refusal {
+    let hint = error.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
+    Refusal::new("ErrImagePull", format!("{FIELD}: {}{hint}", with_causes(error)))
+}
+
+fn missing(images: &Images, name: &str) -> Refusal {
+    let message = format!(
+        "{FIELD}: no image {name:?} on this machine, and its name has no registry; use one of: {}; or name its registry",
+        images.names().join(", ")
+    );
+    Refusal::new("ErrImagePull", message)
+}
+
+/// Nobody waits for an event that only tells that all is well.
+fn tell_later(client: &Client, pod: &Pod, reason: &'static str, message: String) {
+    let (client, pod) = (client.clone(), pod.clone());
+    tokio::spawn(async move { event::tell(&client, &pod, reason, &message).await });
+}
+
+/// Whole milliseconds, as the kubelet rounds.
+fn milliseconds(since: Instant) -> std::time::Duration {
+    std::time::Duration::from_millis(since.elapsed().as_millis() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn policy_of_the_kubelet_decides_what_is_done() {
+        use Policy::{Always, IfNotPresent, Never};
+        for (policy, here, can_pull, expected) in [
+            (Always, true, true, Step::Pull),
+            (Always, false, true, Step::Pull),
+            (Always, true, false, Step::Use),
+            (Always, false, false, Step::Missing),
+            (IfNotPresent, true, true, Step::Use),
+            (IfNotPresent, false, true, Step::Pull),
+            (IfNotPresent, false, false, Step::Missing),
+            (Never, true, true, Step::Use),
+            (Never, false, true, Step::NeverPull),
+        ] {
+            assert_eq!(step(policy, here, can_pull), expected, "{policy:?} {here} {can_pull}");
+        }
+    }
+
+    #[test]
+    fn default_policy_depends_on_the_tag() {
+        let of = |value| policy(&serde_json::from_value(value).unwrap());
+        for (image, expected) in [
+            ("r.test/a", Policy::Always),
+            ("r.test/a:latest", Policy::Always),
+            ("r.test/a:1", Policy::IfNotPresent),
+        ] {
+            assert_eq!(of(json!({"name": "c", "image": image})), expected, "{image}");
+        }
+        assert_eq!(of(json!({"name": "c", "image": "a", "imagePullPolicy": "Never"})), Policy::Never);
+    }
+
+    #[test]
+    fn secrets_of_both_types_are_read() {
+        let secret = |key: &str, text: &str| -> Secret {
+            let data =
+                json!({"stringData": {}, "data": {key: k8s_openapi::ByteString(text.as_bytes().to_vec())}});
+            serde_json::from_value(data).unwrap()
+        };
+        let entry = r#"{"r.test": {"auth": "dTpw"}}"#;
+        let new = logins(&secret(".dockerconfigjson", &format!(r#"{{"auths": {entry}}}"#))).unwrap();
+        assert_eq!(logins(&secret(".dockercfg", entry)), Ok(new.clone()));
+        assert!(new.find("r.test", "a").is_some());
+        assert!(logins(&secret("other", "")).is_err());
+    }
+}

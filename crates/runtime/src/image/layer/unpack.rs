@@ -1,0 +1,330 @@
+//! A layer from its tar archive to a directory that overlayfs can stack: owners as in the archive, deletions
+//! (`.wh.NAME`, `.wh..wh..opq`) in the form that overlayfs reads.
+
+use std::ffi::OsStr;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+
+use asb_supervisor::launch::IDS;
+use rustix::fs::{
+    AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags, chownat, fchmod, fchown,
+    fsetxattr, futimens, linkat, mknodat, openat, symlinkat, utimensat,
+};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use super::archive::{Archive, Entry, Kind};
+use super::place::{Place, Spot, failed, is_directory, parts, refused};
+use crate::image::Error;
+use crate::image::limits::Budget;
+
+const NOBODY: u32 = 65534;
+const BUFFER: usize = 128 << 10;
+/// What a file costs beside its bytes.
+const ENTRY_BYTES: u64 = 512;
+/// Skipped entries that are remembered; nobody reads more.
+const REMEMBERED: usize = 20;
+const HIDE_BELOW: &[u8] = b".wh..wh..opq";
+const DELETED: &[u8] = b".wh.";
+
+/// What was unpacked.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Contents {
+    pub entries: u64,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// Entries that sandboxes have no use for, each with the reason.
+    pub skipped: Vec<String>,
+    /// Directories that the layer uses without saying what they are like.
+    pub implied: Vec<PathBuf>,
+}
+
+/// Unpacks `source`, uncompressed, into the empty directory `root`. Gives the source back, read to its end.
+pub fn unpack<R: Read>(source: R, root: OwnedFd, budget: &Budget) -> Result<(Contents, R), Error> {
+    let mut archive = Archive::new(source, budget.limits);
+    let mut unpacker = Unpacker {
+        place: Place::new(root),
+        budget,
+        contents: Contents::default(),
+        directories: Vec::new(),
+        buffer: vec![0; BUFFER],
+    };
+    while let Some(entry) = archive.next()? {
+        unpacker.entry(entry, &mut archive)?;
+    }
+    let source = archive.finish()?;
+    Ok((unpacker.finish()?, source))
+}
+
+struct Unpacker<'a> {
+    place: Place,
+    budget: &'a Budget,
+    contents: Contents,
+    /// Times of directories are set last: every file in them changes them.
+    directories: Vec<(PathBuf, Timestamps)>,
+    buffer: Vec<u8>,
+}
+
+impl Unpacker<'_> {
+    fn entry<R: Read>(&mut self, entry: Entry, data: &mut Archive<R>) -> Result<(), Error> {
+        let limits = &self.budget.limits;
+        self.contents.entries += 1;
+        if self.contents.entries > limits.entries {
+            let problem = format!("a layer has more than {} entries", limits.entries);
+            return Err(Error::TooLarge { problem });
+        }
+        let path = parts(&entry.path, limits)?;
+        self.budget.take(ENTRY_BYTES)?;
+        if entry.uid >= IDS || entry.gid >= IDS {
+            self.skip(
+                &path,
+                &format!("its owner {}:{} is not below {IDS}, so nobody owns it", entry.uid, entry.gid),
+            );
+        }
+        if path.as_os_str().is_empty() {
+            return self.root(&entry);
+        }
+        let name = path.file_name().unwrap_or_default().as_bytes();
+        if name == HIDE_BELOW {
+            let directory = path.parent().unwrap_or(Path::new(""));
+            return self.hide_below(directory).map_err(failed(directory)).flatten();
+        }
+        if let Some(deleted) = name.strip_prefix(DELETED) {
+            return self.delete(&path, deleted);
+        }
+        let spot = self.place.spot(&path, &mut self.contents.implied)?;
+        match entry.kind {
+            Kind::Directory => return self.directory(&spot, path, &entry),
+            Kind::File => return self.file(&spot, &path, &entry, data),
+            Kind::HardLink => return self.hard_link(&spot, &path, &entry),
+            Kind::Symlink => symlink(&spot, &entry),
+            Kind::Fifo => fifo(&spot, &entry),
+            Kind::Device => {
+                self.skip(&path, "devices of an image are not made; a sandbox has its own");
+                Ok(())
+            }
+            Kind::Other(kind) => {
+                self.skip(&path, &format!("entries of kind {:?} are not known", char::from(kind)));
+                Ok(())
+            }
+        }
+        .map_err(failed(&path))
+    }
+
+    fn root(&mut self, entry: &Entry) -> Result<(), Error> {
+        let set = || -> Result<(), Errno> {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            own(&openat(self.place.root(), ".", flags, Mode::empty())?, entry)
+        };
+        set().map_err(failed(Path::new("/")))?;
+        self.directories.push((PathBuf::new(), times(entry)));
+        Ok(())
+    }
+
+    fn hide_below(&mut self, directory: &Path) -> Result<Result<(), Error>, Errno> {
+        if directory.as_os_str().is_empty() {
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let root = openat(self.place.root(), ".", flags, Mode::empty())?;
+            return fsetxattr(root, super::place::OPAQUE, b"y", XattrFlags::empty()).map(Ok);
+        }
+        let spot = match self.place.spot(directory, &mut self.contents.implied) {
+            Ok(spot) => spot,
+            Err(error) => return Ok(Err(error)),
+        };
+        if spot.stat()?.is_none_or(|stat| !is_directory(&stat)) {
+            self.contents.implied.push(directory.to_owned());
+        }
+        spot.make_directory()?;
+        spot.hide_below().map(Ok)
+    }
+
+    fn delete(&mut self, path: &Path, deleted: &[u8]) -> Result<(), Error> {
+        if matches!(deleted, b"" | b"." | b"..") || deleted.starts_with(b".wh.") {
+            return Err(refused(path.as_os_str().as_bytes(), "it deletes something that cannot be a file"));
+        }
+        let target = path.with_file_name(OsStr::from_bytes(deleted));
+        let spot = self.place.spot(&target, &mut self.contents.implied)?;
+        spot.white_out().map_err(failed(&target))
+    }
+
+    fn directory(&mut self, spot: &Spot, path: PathBuf, entry: &Entry) -> Result<(), Error> {
+        let made = spot.make_directory().and_then(|()| spot.open_directory());
+        let directory = made.map_err(failed(&path))?;
+        own(&directory, entry).map_err(failed(&path))?;
+        self.xattrs(&directory, &path, entry)?;
+        self.contents.implied.retain(|implied| *implied != path);
+        self.directories.push((path, times(entry)));
+        Ok(())
+    }
+
+    fn file<R: Read>(
+        &mut self,
+        spot: &Spot,
+        path: &Path,
+        entry: &Entry,
+        data: &mut Archive<R>,
+    ) -> Result<(), Error> {
+        let most = self.budget.limits.file_bytes;
+        if entry.size > most {
+            return Err(refused(&entry.path, format!("it has {} bytes; {most} are allowed", entry.size)));
+        }
+        // Holes count as well: what reads the file later cannot tell.
+        self.budget.take(entry.size)?;
+        self.contents.bytes += entry.size;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let opened = spot
+            .clear()
+            .and_then(|()| openat(&spot.parent, &spot.name, flags, Mode::from_raw_mode(0o600)))
+            .map_err(failed(path))?;
+        let mut file = std::fs::File::from(opened);
+        self.write(&mut file, path, entry, data)?;
+        own(&file, entry).map_err(failed(path))?;
+        self.xattrs(&file, path, entry)?;
+        futimens(&file, &times(entry)).map_err(failed(path))
+    }
+
+    fn write<R: Read>(
+        &mut self,
+        file: &mut std::fs::File,
+        path: &Path,
+        entry: &Entry,
+        data: &mut Archive<R>,
+    ) -> Result<(), Error> {
+        let unwritten = |source| Error::Unpack { path: path.to_owned(), source };
+        let Some(segments) = &entry.segments else {
+            return self.copy(file, path, data, entry.size);
+        };
+        for segment in segments {
+            file.seek(SeekFrom::Start(segment.offset)).map_err(unwritten)?;
+            self.copy(file, path, data, segment.length)?;
+        }
+        file.set_len(entry.size).map_err(unwritten)
+    }
+
+    fn copy<R: Read>(
+        &mut self,
+        file: &mut std::fs::File,
+        path: &Path,
+        data: &mut Archive<R>,
+        mut left: u64,
+    ) -> Result<(), Error> {
+        while left > 0 {
+            let wanted = left.min(self.buffer.len() as u64) as usize;
+            let count = data.read(&mut self.buffer[..wanted]).map_err(super::archive::unreadable)?;
+            if count == 0 {
+                return Err(refused(path.as_os_str().as_bytes(), "the archive has less data than it says"));
+            }
+            let written = file.write_all(&self.buffer[..count]);
+            written.map_err(|source| Error::Unpack { path: path.to_owned(), source })?;
+            left -= count as u64;
+        }
+        Ok(())
+    }
+
+    /// To a file of this layer; the last part of the target is not followed either.
+    fn hard_link(&mut self, spot: &Spot, path: &Path, entry: &Entry) -> Result<(), Error> {
+        let target = parts(&entry.link, &self.budget.limits)?;
+        let missing = |_| {
+            let link = String::from_utf8_lossy(&entry.link).into_owned();
+            refused(&entry.path, format!("it is a hard link to {link:?}, which is no file of this layer"))
+        };
+        let existing = self.place.existing(&target).map_err(missing)?;
+        if existing.stat().map_err(missing)?.is_none_or(|stat| is_directory(&stat)) {
+            return Err(missing(Errno::NOENT));
+        }
+        if target == path {
+            return Ok(());
+        }
+        spot.clear().map_err(failed(path))?;
+        linkat(&existing.parent, &existing.name, &spot.parent, &spot.name, AtFlags::empty()).map_err(missing)
+    }
+
+    /// Only attributes that mean the same inside a sandbox; above all none that overlayfs would obey.
+    fn xattrs(&mut self, file: &impl AsFd, path: &Path, entry: &Entry) -> Result<(), Error> {
+        for (name, value) in &entry.xattrs {
+            let known = name == b"security.capability" || name.starts_with(b"user.");
+            if !known || name.starts_with(b"user.overlay.") || name.contains(&0) {
+                continue;
+            }
+            match fsetxattr(file, name.as_slice(), value, XattrFlags::empty()) {
+                Ok(()) => {}
+                Err(
+                    errno @ (Errno::OPNOTSUPP | Errno::INVAL | Errno::PERM | Errno::RANGE | Errno::TOOBIG),
+                ) => {
+                    let name = String::from_utf8_lossy(name);
+                    self.skip(path, &format!("its attribute {name} cannot be stored here ({errno})"));
+                }
+                Err(errno) => return Err(failed(path)(errno)),
+            }
+        }
+        Ok(())
+    }
+
+    fn skip(&mut self, path: &Path, reason: &str) {
+        if self.contents.skipped.len() < REMEMBERED {
+            self.contents.skipped.push(format!("{}: {reason}", path.display()));
+        }
+    }
+
+    fn finish(mut self) -> Result<Contents, Error> {
+        for (path, times) in self.directories.drain(..).rev() {
+            let set = match path.as_os_str().is_empty() {
+                true => utimensat(self.place.root(), ".", &times, AtFlags::empty()),
+                false => self
+                    .place
+                    .existing(&path)
+                    .and_then(|spot| utimensat(&spot.parent, &spot.name, &times, AtFlags::SYMLINK_NOFOLLOW)),
+            };
+            match set {
+                // A later entry took its place.
+                Ok(()) | Err(Errno::NOENT | Errno::NOTDIR) => {}
+                Err(errno) => return Err(failed(&path)(errno)),
+            }
+        }
+        Ok(self.contents)
+    }
+}
+
+fn symlink(spot: &Spot, entry: &Entry) -> Result<(), Errno> {
+    spot.clear()?;
+    symlinkat(std::ffi::OsString::from_vec(entry.link.clone()), &spot.parent, &spot.name)?;
+    settle(spot, entry)
+}
+
+fn fifo(spot: &Spot, entry: &Entry) -> Result<(), Errno> {
+    spot.clear()?;
+    // The mask of this process may take bits away; a fifo cannot be opened to set them without a partner.
+    mknodat(&spot.parent, &spot.name, FileType::Fifo, Mode::from_raw_mode(entry.mode & 0o777), 0)?;
+    settle(spot, entry)
+}
+
+/// Owner and time of what cannot be opened.
+fn settle(spot: &Spot, entry: &Entry) -> Result<(), Errno> {
+    let (uid, gid) = ids(entry);
+    chownat(&spot.parent, &spot.name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+    utimensat(&spot.parent, &spot.name, &times(entry), AtFlags::SYMLINK_NOFOLLOW)
+}
+
+/// Owner first: changing it takes set-user-id away.
+fn own(file: &impl AsFd, entry: &Entry) -> Result<(), Errno> {
+    let (uid, gid) = ids(entry);
+    fchown(file, Some(uid), Some(gid))?;
+    fchmod(file, Mode::from_raw_mode(entry.mode))
+}
+
+/// An id that no sandbox has is that of nobody: unmapped ones cannot even be removed inside.
+fn ids(entry: &Entry) -> (Uid, Gid) {
+    let known = |id: u32| if id < IDS { id } else { NOBODY };
+    (Uid::from_raw(known(entry.uid)), Gid::from_raw(known(entry.gid)))
+}
+
+fn times(entry: &Entry) -> Timestamps {
+    let (seconds, nanoseconds) = entry.mtime;
+    let time = Timespec {
+        tv_sec: seconds.min(i64::MAX as u64) as i64,
+        tv_nsec: i64::from(nanoseconds.min(999_999_999)),
+    };
+    Timestamps { last_access: time, last_modification: time }
+}
