@@ -29,7 +29,7 @@ pub struct Held {
 }
 
 pub enum Found {
-    Here(Held),
+    Here(Box<Held>),
     /// The registry must be asked.
     Elsewhere(Reference),
 }
@@ -47,7 +47,7 @@ enum Step {
 pub async fn find(client: &Client, images: &Images, pod: &Pod) -> Result<Found, Refusal> {
     let (name, policy) = container(pod).map_or(("", Policy::IfNotPresent), |it| (image_name(it), policy(it)));
     if name == HOST {
-        return Ok(Found::Here(Held { image: images.host(), _lease: None }));
+        return Ok(Found::Here(Box::new(Held { image: images.host(), _lease: None })));
     }
     let reference = Reference::parse(name).map_err(|error| {
         Refusal::new(
@@ -84,7 +84,7 @@ pub async fn pull(
     images: &Images,
     pod: &Pod,
     reference: &Reference,
-) -> Result<Held, Refusal> {
+) -> Result<Box<Held>, Refusal> {
     let name = container(pod).map_or("", image_name);
     event::tell(client, pod, "Pulling", &format!("Pulling image {name:?}")).await;
     let (begun, keyring) = (Instant::now(), keyring(client, pod).await);
@@ -145,11 +145,11 @@ fn policy(container: &Container) -> Policy {
     }
 }
 
-async fn held(images: &Images, name: &str) -> Result<Option<Held>, Refusal> {
+async fn held(images: &Images, name: &str) -> Result<Option<Box<Held>>, Refusal> {
     let (images, name) = (images.clone(), name.to_owned());
     let found = tokio::task::spawn_blocking(move || images.find(&name)).await;
     let found = found.map_err(|error| Refusal::new("ErrImagePull", error.to_string()))?;
-    Ok(found.map_err(|error| refusal(&error))?.map(|(image, lease)| Held { image, _lease: lease }))
+    Ok(found.map_err(|error| refusal(&error))?.map(|(image, lease)| Box::new(Held { image, _lease: lease })))
 }
 
 /// Logins from `spec.imagePullSecrets`. One that cannot be read is told about, and done without.

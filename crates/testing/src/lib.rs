@@ -12,16 +12,20 @@
 //! ```
 
 mod faults;
+mod image;
 pub mod kubelet;
 mod kubernetes;
 mod leak;
+mod registry;
 mod root;
 mod world;
 mod writes;
 
 pub use faults::Faults;
+pub use image::{Built, ImageBuilder, TarBuilder, digest};
 pub use kubernetes::Kubernetes;
 pub use leak::assert_nothing_left;
+pub use registry::{Access, Faulty, Registry};
 pub use root::root;
 pub use world::{Kind, World};
 pub use writes::Writes;

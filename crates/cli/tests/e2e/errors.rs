@@ -54,10 +54,7 @@ fn unknown_image_is_named_with_those_that_exist() {
     let run = engine.asb(&["run", "no/such:image", "--", "true"]);
     assert!(!run.status.success());
     let said = text(&run);
-    assert!(
-        said.contains("spec.containers[0].image") && said.contains("no/such:image") && said.contains("host"),
-        "{said}"
-    );
+    assert!(said.contains("no/such:image") && said.contains("use one of: host"), "{said}");
     assert!(text(&engine.asb(&["ps"])).contains("no sandboxes"), "a failed run leaves no sandbox");
 
     let spec = "{podTemplate: {spec: {containers: [{name: main, image: no/such:image}]}}}";

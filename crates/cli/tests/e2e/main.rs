@@ -5,6 +5,7 @@
 //! | `manifest` | `kubectl apply` of the first manifest, through suspend, resume and a crash of the engine |
 //! | `commands` | `asb run`, `exec`, `ps`, `logs`, `rm`, `down` |
 //! | `errors` | wrong input gets an error that names the field and the fix |
+//! | `image` | images made, pulled by a Pod, run, listed and removed |
 //! | `http` | one HTTP call runs a command in a named sandbox |
 //! | `crash` | kill -9 under write load loses no acknowledged write |
 //! | `cluster` | the same manifest and the same controllers on a real kube-apiserver |
@@ -19,6 +20,7 @@ mod crash;
 mod engine;
 mod errors;
 mod http;
+mod image;
 mod manifest;
 mod pool;
 mod python;

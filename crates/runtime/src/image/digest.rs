@@ -43,7 +43,7 @@ impl FromStr for Digest {
         let wrong = || format!("{text:?} is not sha256: and 64 of 0-9 and a-f");
         let hex = text.strip_prefix("sha256:").ok_or_else(wrong)?;
         let lower = |byte: &u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte);
-        if hex.len() != 64 || !hex.as_bytes().iter().all(|byte| lower(byte)) {
+        if hex.len() != 64 || !hex.as_bytes().iter().all(lower) {
             return Err(wrong());
         }
         let mut bytes = [0; 32];

@@ -352,3 +352,59 @@ attempt("out of a chroot", lambda: os.stat("../../../etc/shadow"), errno.ENOENT)
     held(&attack(&sandbox, script).await);
     world.finish().await;
 }
+
+/// Everything that can be read inside, as root there, is looked through for what only root of the machine may read.
+#[tokio::test]
+async fn host_image_holds_no_secret_of_the_machine() {
+    let world = World::new();
+    let sandbox = world.idle().await;
+    // A secret that is certainly there, readable by root alone, where programs and their settings are.
+    let marker = format!("asb-secret-{}-{:x}", std::process::id(), std::ptr::from_ref(&world) as usize);
+    let mut needles = vec![marker.clone()];
+    for path in ["/etc/shadow", "/etc/gshadow"] {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let lines = text.lines().filter(|line| line.split(':').nth(1).is_some_and(|hash| hash.len() > 3));
+        needles.extend(lines.map(str::to_owned));
+    }
+    for path in ["/etc/machine-id", "/etc/hostid"] {
+        needles.extend(std::fs::read_to_string(path).map(|text| text.trim().to_owned()));
+    }
+    let private = tempfile::Builder::new().prefix("asb-secret-").tempfile_in("/usr/local").expect("made");
+    std::fs::write(private.path(), &marker).expect("written");
+    needles.retain(|needle| needle.len() >= 8);
+    let needles = serde_json::to_string(&needles).expect("encoded");
+    let script = format!(
+        r#"
+import re, stat
+needles = [text.encode() for text in {needles}]
+key = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----\r?\n[A-Za-z0-9+/=]{{16}}|ssh-(rsa|ed25519) AAAA[A-Za-z0-9+/]{{60}}")
+looked = 0
+for top in ["/etc", "/root", "/home", "/var", "/opt", "/srv", "/mnt", "/tmp", "/run", "/app", "/.asb", "/usr/local", "/usr/etc"]:
+    for directory, names, files in os.walk(top):
+        for name in files:
+            path = os.path.join(directory, name)
+            try:
+                found = os.stat(path)
+                if not stat.S_ISREG(found.st_mode) or found.st_size > 4 << 20: continue
+                with open(path, "rb") as file: text = file.read()
+            except OSError: continue
+            looked += 1
+            for needle in needles:
+                if needle in text: escaped.append(f"{{path}} holds a secret of the machine")
+            # Programs bring keys for their own tests; every user of the machine can read those.
+            if key.search(text) and not path.startswith("/usr/"):
+                escaped.append(f"{{path}} holds a private key")
+if looked < 20: escaped.append(f"only {{looked}} files were looked at")
+for path in ["/etc/shadow", "/etc/gshadow", "/etc/sudoers", "/etc/ssh", "/root/.ssh", "/root/.docker", "/root/.kube", "/root/.aws",
+             "/root/.config", "/root/.netrc", "/root/.bash_history", "/var/run/secrets", "/run/secrets", "/etc/kubernetes",
+             "/etc/docker", "/etc/machine-id", "/var/lib/asb", "/etc/ssl/private", "/etc/NetworkManager", "/etc/wireguard"]:
+    attempt("look at " + path, lambda: os.stat(path), errno.ENOENT)
+attempt("read what only root may", lambda: read({private:?}))
+for name in os.environ:
+    if re.search("TOKEN|SECRET|PASSWORD|KEY|CREDENTIAL", name): escaped.append(f"the environment holds {{name}}")
+"#,
+        private = private.path().display().to_string(),
+    );
+    held(&attack(&sandbox, &script).await);
+    world.finish().await;
+}

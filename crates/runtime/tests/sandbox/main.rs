@@ -4,6 +4,7 @@ mod adopt;
 mod attack;
 mod common;
 mod exec;
+mod image;
 mod life;
 mod limits;
 mod supervisor;

@@ -46,12 +46,7 @@ impl Files {
                 .map_err(|errno| storage("open", path)(errno.into()))?;
             return Ok(Self::Directory { path: path.to_owned(), root });
         }
-        let mut file = File::open(path).map_err(storage("open", path))?;
-        let mut start = [0; 4];
-        let plain = file.read_exact(&mut start).and_then(|()| file.rewind()).is_ok()
-            && start[..2] != [0x1f, 0x8b]
-            && start != [0x28, 0xb5, 0x2f, 0xfd];
-        let path = match plain {
+        let path = match is_plain(path).map_err(storage("open", path))? {
             true => path.to_owned(),
             false => spool(path, lease, limits)?,
         };
@@ -104,6 +99,17 @@ impl Files {
             }
         }
     }
+}
+
+/// Whether an archive can be read at any place as it is. Nothing is taken from a pipe to find out.
+fn is_plain(path: &Path) -> io::Result<bool> {
+    let file = File::open(path)?;
+    if !file.metadata()?.is_file() {
+        return Ok(false);
+    }
+    let mut start = Vec::new();
+    file.take(4).read_to_end(&mut start)?;
+    Ok(!start.starts_with(&[0x1f, 0x8b]) && start != [0x28, 0xb5, 0x2f, 0xfd])
 }
 
 /// Writes the uncompressed archive to a temporary file.

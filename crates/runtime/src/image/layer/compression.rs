@@ -177,7 +177,7 @@ mod tests {
             [skippable.clone(), zstd(&text[..100]), skippable, zstd(&text[100..])].concat(),
         ] {
             let (plain, digest) = read(&blob).expect("readable");
-            assert_eq!((plain.len(), &plain == &text, digest), (text.len(), true, Digest::of(&blob)));
+            assert_eq!((plain.len(), plain == text, digest), (text.len(), true, Digest::of(&blob)));
         }
     }
 

@@ -3,6 +3,7 @@
 //! ```text
 //! DIR/layers/HEX/fs/      an unpacked layer, by its diff id; shared by every image that has it
 //!              layer.json what is in it
+//!              boot       there until it is known to be on disk: the boot in which it was written
 //! DIR/names/HEX.json      an image under one name: its layers and how it wants to run
 //! DIR/leases/NAME         a locked list of layers that somebody is about to use or to name
 //! DIR/tmp/NAME/           the half-made things of that somebody; removed by the next one when it is gone
@@ -39,6 +40,9 @@ use super::layer::unpack::{Contents, unpack};
 use super::limits::{Budget, Limits};
 use super::reference::Reference;
 
+/// In a layer that may not be on disk yet: the id of the boot in which it was written.
+const UNSYNCED: &str = "boot";
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// A download that nobody went on with is worth keeping for this long.
 const STALE_DOWNLOAD: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -69,6 +73,7 @@ impl Store {
             .map_err(storage("close to others", &directory))?;
         let store = Self { directory, limits };
         lease::sweep(&store)?;
+        store.remove_unsynced()?;
         store.forget_old_downloads()?;
         Ok(store)
     }
@@ -154,9 +159,9 @@ impl Store {
         let path = half_made.join("layer.json");
         let text = serde_json::to_vec(contents).map_err(|error| malformed("a layer", error))?;
         std::fs::write(&path, text).map_err(storage("write", &path))?;
-        // After a crash of the machine the name may not be there before the files are.
-        let synced = open_directory(half_made).and_then(|directory| Ok(rustix::fs::syncfs(directory)?));
-        synced.map_err(storage("write to disk", half_made))?;
+        let path = half_made.join(UNSYNCED);
+        std::fs::write(&path, boot_id().map_err(storage("read", Path::new(BOOT_ID)))?)
+            .map_err(storage("write", &path))?;
         let place = self.directory.join("layers").join(id.hex());
         match renameat_with(CWD, half_made, CWD, &place, RenameFlags::NOREPLACE) {
             Ok(()) => Ok(()),
@@ -167,11 +172,39 @@ impl Store {
 
     /// Names an image. Its layers are there, and leased by the caller.
     pub fn name(&self, lease: &Lease, record: &Record) -> Result<(), Error> {
+        self.sync(&record.layers)?;
         let _lock = self.lock()?;
         if let Some(lost) = record.layers.iter().find(|id| !self.has_layer(id)) {
             return Err(malformed("the image", format!("its layer {lost} is not there")));
         }
         record.write(&self.names(), &lease.file("record")?)
+    }
+
+    /// Makes sure that layers survive a crash of the machine. Once for all of them: it waits for the whole disk.
+    fn sync(&self, layers: &[Digest]) -> Result<(), Error> {
+        let marks: Vec<_> =
+            layers.iter().map(|id| self.directory.join("layers").join(id.hex()).join(UNSYNCED)).collect();
+        let marks: Vec<_> = marks.into_iter().filter(|mark| mark.exists()).collect();
+        if marks.is_empty() {
+            return Ok(());
+        }
+        let synced = open_directory(&self.directory).and_then(|directory| Ok(rustix::fs::syncfs(directory)?));
+        synced.map_err(storage("write to disk", &self.directory))?;
+        // Another program may be doing the same.
+        marks.iter().for_each(|mark| drop(std::fs::remove_file(mark)));
+        Ok(())
+    }
+
+    /// Removes layers that were being written when the machine went down. Nobody can be using them: everybody is gone.
+    fn remove_unsynced(&self) -> Result<(), Error> {
+        let boot = boot_id().map_err(storage("read", Path::new(BOOT_ID)))?;
+        for id in self.stored_layers()? {
+            let layer = self.directory.join("layers").join(id.hex());
+            if std::fs::read(layer.join(UNSYNCED)).is_ok_and(|of| of != boot) {
+                crate::remove::directory(&layer).map_err(storage("remove", &layer))?;
+            }
+        }
+        Ok(())
     }
 
     /// The image that a name stands for here.
@@ -225,6 +258,10 @@ impl Store {
 
 pub fn wrong_digest(what: &str, expected: &Digest, found: Digest) -> Error {
     Error::Digest { what: what.to_owned(), expected: expected.clone(), found }
+}
+
+fn boot_id() -> io::Result<Vec<u8>> {
+    std::fs::read(BOOT_ID)
 }
 
 fn open_directory(path: &Path) -> io::Result<std::os::fd::OwnedFd> {
