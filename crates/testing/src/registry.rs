@@ -11,6 +11,9 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use base64::Engine;
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use tokio_rustls::TlsAcceptor;
 
 use crate::image::{Built, digest};
 
@@ -63,8 +66,27 @@ struct Shared {
 }
 
 impl Registry {
-    /// On a thread of its own, so that tests need no async runtime.
     pub fn start(access: Access) -> Self {
+        Self::serve(access, None)
+    }
+
+    /// With TLS, and the certificate to trust for it (PEM).
+    pub fn start_tls(access: Access) -> (Self, String) {
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a certificate");
+        let key =
+            rustls::pki_types::PrivateKeyDer::try_from(made.signing_key.serialize_der()).expect("a key");
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .and_then(|config| {
+                config.with_no_client_auth().with_single_cert(vec![made.cert.der().clone()], key)
+            })
+            .expect("a configuration");
+        (Self::serve(access, Some(TlsAcceptor::from(Arc::new(config)))), made.cert.pem())
+    }
+
+    /// On a thread of its own, so that tests need no async runtime.
+    fn serve(access: Access, tls: Option<TlsAcceptor>) -> Self {
         let shared = Arc::new(Shared { access, ..Shared::default() });
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
         listener.set_nonblocking(true).expect("can be asynchronous");
@@ -80,7 +102,7 @@ impl Registry {
             runtime.block_on(async {
                 let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
                 tokio::select! {
-                    served = axum::serve(listener, router) => served.expect("serves"),
+                    () = accept(listener, router, tls) => {}
                     _ = stopped => {}
                 }
             });
@@ -128,6 +150,23 @@ impl Drop for Registry {
     fn drop(&mut self) {
         // Gone already if its thread has failed.
         let _ = self.stop.take().map(|stop| stop.send(()));
+    }
+}
+
+/// Serves every connection; one that fails is nobody else's business.
+async fn accept(listener: tokio::net::TcpListener, router: Router, tls: Option<TlsAcceptor>) {
+    while let Ok((stream, _)) = listener.accept().await {
+        let (service, tls) = (TowerToHyperService::new(router.clone()), tls.clone());
+        tokio::spawn(async move {
+            let server = hyper::server::conn::http1::Builder::new();
+            let _ = match tls {
+                None => server.serve_connection(TokioIo::new(stream), service).await.is_ok(),
+                Some(tls) => match tls.accept(stream).await {
+                    Ok(stream) => server.serve_connection(TokioIo::new(stream), service).await.is_ok(),
+                    Err(_) => false,
+                },
+            };
+        });
     }
 }
 

@@ -139,13 +139,14 @@ impl Worker {
         self.image_failures = 0;
         let shared = &self.node.shared;
         let volumes = shared.volumes.of(&self.pod).await?;
+        let image_volumes = shared.volumes.of_image(&self.pod, &held.image.volumes)?;
         let address = shared
             .addresses
             .take()
             .ok_or_else(|| Refusal::new("NoAddress", "all Pod addresses of this machine are taken"))?;
         let parts = Parts {
-            image_volumes: shared.volumes.of_image(&self.pod, &held.image.volumes)?,
             image: held.image.clone(),
+            image_volumes,
             address,
             volumes: &volumes,
             restarts: self.restarts,

@@ -54,17 +54,24 @@ impl Budget {
         Self { limits, left: AtomicU64::new(limits.total_bytes.min(usable)) }
     }
 
+    /// Whether so many more bytes could be written at all.
+    pub fn check(&self, bytes: u64) -> Result<(), Error> {
+        match bytes <= self.left.load(Ordering::Relaxed) {
+            true => Ok(()),
+            false => Err(self.exceeded()),
+        }
+    }
+
     /// Takes bytes that are about to be written.
     pub fn take(&self, bytes: u64) -> Result<(), Error> {
         let taken =
             self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes));
-        taken.map(drop).map_err(|_| {
-            let problem = format!(
-                "unpacked it is larger than {} bytes, or than the disk has free",
-                self.limits.total_bytes
-            );
-            Error::TooLarge { problem }
-        })
+        taken.map(drop).map_err(|_| self.exceeded())
+    }
+
+    fn exceeded(&self) -> Error {
+        let most = self.limits.total_bytes;
+        Error::TooLarge { problem: format!("it is larger than {most} bytes, or than the disk has free") }
     }
 }
 

@@ -299,3 +299,72 @@ async fn registry_that_nobody_answers_for_is_named_with_a_hint() {
     assert!(matches!(error, Error::Transfer { .. }), "{error:?}");
     assert!(error.hint().unwrap().contains(&port.to_string()));
 }
+
+#[tokio::test]
+async fn registry_with_tls_must_be_one_that_is_trusted() {
+    let (registry, certificate) = Registry::start_tls(Access::Everybody);
+    registry.push("app:1", &example());
+    // On loopback plain HTTP is usual: a mirror's URL says otherwise.
+    let mirrors = vec![Mirror::parse(&format!("registry.test=https://{}", registry.address)).unwrap()];
+    let known = asb_runtime::image::authorities(certificate.as_bytes()).unwrap();
+    let trusting = Registries { mirrors: mirrors.clone(), authorities: known, ..Registries::default() };
+    World::with(trusting).pull("registry.test/app:1").await.unwrap();
+    registry.requests();
+    let error = World::with(Registries { mirrors, ..Registries::default() })
+        .pull("registry.test/app:1")
+        .await
+        .unwrap_err();
+    assert!(matches!(error, Error::Transfer { .. }), "{error:?}");
+    assert!(registry.requests().is_empty(), "nothing is said to a stranger");
+    assert!(asb_runtime::image::authorities(b"no certificate").is_err());
+}
+
+/// The registry of Debian, with its files laid out by hand.
+#[tokio::test]
+#[ignore = "needs docker-registry on PATH"]
+async fn packaged_registry_is_pulled_from() {
+    let directory = tempfile::tempdir().unwrap();
+    let image = example();
+    let (root, hex) = (directory.path().join("docker/registry/v2"), crate::common::hex);
+    let write = |path: String, bytes: &[u8]| {
+        let path = root.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    };
+    let manifest = (image.digest(), image.manifest.clone());
+    for (digest, bytes) in image.blobs().into_iter().chain([manifest]) {
+        let hex = hex(&digest);
+        write(format!("blobs/sha256/{}/{hex}/data", &hex[..2]), &bytes);
+        write(format!("repositories/team/app/_layers/sha256/{hex}/link"), digest.as_bytes());
+    }
+    let digest = image.digest();
+    for place in [format!("revisions/sha256/{}", hex(&digest)), "tags/1/current".to_owned()] {
+        write(format!("repositories/team/app/_manifests/{place}/link"), digest.as_bytes());
+    }
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let config = format!(
+        "version: 0.1\nstorage: {{filesystem: {{rootdirectory: {}}}}}\nhttp: {{addr: '127.0.0.1:{port}'}}\n",
+        directory.path().display()
+    );
+    let path = directory.path().join("config.yml");
+    std::fs::write(&path, config).unwrap();
+    let mut server = std::process::Command::new("docker-registry")
+        .args(["serve", path.to_str().unwrap()])
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let world = World::with(Registries::default());
+    let name = format!("127.0.0.1:{port}/team/app:1");
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let pulled = loop {
+        match world.pull(&name).await {
+            Err(Error::Transfer { .. }) if std::time::Instant::now() < until => {}
+            done => break done,
+        }
+    };
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert_eq!(pulled.unwrap().manifest.unwrap().to_string(), digest);
+    assert_eq!(world.read(&name, "etc/version").as_deref(), Some("1"));
+    world.assert_tidy();
+}

@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use asb_runtime::image::{Config, Images, Recipe, Record};
+use asb_runtime::image::{Config, HOST, Images, Recipe, Record, Reference};
 
 use super::{explain, human, open, reference};
 use crate::data_dir::DataDir;
+use crate::failure::hinted;
 
 #[derive(Debug, clap::Args)]
 pub struct BuildFromDir {
@@ -29,7 +30,7 @@ pub struct BuildFromDir {
 }
 
 pub fn import(data_dir: &DataDir, path: &Path, name: Option<&str>) -> anyhow::Result<()> {
-    let name = name.map(reference).transpose()?;
+    let name = name.map(new_name).transpose()?;
     let images = open(data_dir, Default::default())?;
     // Read through its descriptor: it may be a pipe.
     let path = if path == Path::new("-") { Path::new("/dev/stdin") } else { path };
@@ -39,7 +40,7 @@ pub fn import(data_dir: &DataDir, path: &Path, name: Option<&str>) -> anyhow::Re
 }
 
 pub fn build(data_dir: &DataDir, build: BuildFromDir) -> anyhow::Result<()> {
-    let name = reference(&build.name)?;
+    let name = new_name(&build.name)?;
     let images = open(data_dir, Default::default())?;
     let config = Config {
         entrypoint: build.entrypoint,
@@ -53,6 +54,15 @@ pub fn build(data_dir: &DataDir, build: BuildFromDir) -> anyhow::Result<()> {
     let record =
         record.with_context(|| format!("failed to make an image of {}", build.directory.display()))?;
     say(&images, &record)
+}
+
+/// A name that an image of this machine may have.
+fn new_name(name: &str) -> anyhow::Result<Reference> {
+    let reference = reference(name)?;
+    match reference.registry.is_none() && reference.repository == HOST {
+        true => Err(hinted(format!("`{name}` is the image of the machine itself"), "choose another name")),
+        false => Ok(reference),
+    }
 }
 
 /// The name is data; the rest is for people.

@@ -12,6 +12,7 @@ use crate::image::error::{malformed, storage};
 use crate::image::layer::archive::{Archive, Kind};
 use crate::image::layer::compression::Decompressed;
 use crate::image::layer::place::parts;
+use crate::image::limits::Budget;
 use crate::image::store::Lease;
 use crate::image::{Error, Limits};
 
@@ -39,7 +40,7 @@ pub enum Place {
 
 impl Files {
     /// Opens an archive; a compressed one, or one that comes through a pipe, is first written out beside the store.
-    pub fn open(path: &Path, lease: &Lease, limits: &Limits) -> Result<Self, Error> {
+    pub fn open(path: &Path, lease: &Lease, budget: &Budget) -> Result<Self, Error> {
         if path.is_dir() {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let root = openat(CWD, path, flags, Mode::empty())
@@ -48,10 +49,10 @@ impl Files {
         }
         let path = match is_plain(path).map_err(storage("open", path))? {
             true => path.to_owned(),
-            false => spool(path, lease, limits)?,
+            false => spool(path, lease, budget)?,
         };
         let file = File::open(&path).map_err(storage("open", &path))?;
-        Ok(Self::Archive { files: index(io::BufReader::new(file), limits)?, path })
+        Ok(Self::Archive { files: index(io::BufReader::new(file), &budget.limits)?, path })
     }
 
     pub fn has(&self, name: &str) -> bool {
@@ -113,7 +114,7 @@ fn is_plain(path: &Path) -> io::Result<bool> {
 }
 
 /// Writes the uncompressed archive to a temporary file.
-fn spool(path: &Path, lease: &Lease, limits: &Limits) -> Result<PathBuf, Error> {
+fn spool(path: &Path, lease: &Lease, budget: &Budget) -> Result<PathBuf, Error> {
     let unreadable = |source: io::Error| match source.downcast::<Error>() {
         Ok(error) => error,
         Err(source) => Error::Read { what: path.display().to_string(), source },
@@ -121,12 +122,15 @@ fn spool(path: &Path, lease: &Lease, limits: &Limits) -> Result<PathBuf, Error> 
     let to = lease.file("archive")?;
     let mut out = File::create_new(&to).map_err(storage("make", &to))?;
     let blob = File::open(path).map_err(storage("open", path))?;
-    let mut plain = Decompressed::new(blob, *limits).map_err(unreadable)?.take(limits.total_bytes);
+    let mut plain = Decompressed::new(blob, budget.limits).map_err(unreadable)?;
     let mut buffer = vec![0; 128 << 10];
     loop {
         match plain.read(&mut buffer).map_err(unreadable)? {
             0 => return Ok(to),
-            count => out.write_all(&buffer[..count]).map_err(storage("write", &to))?,
+            count => {
+                budget.take(count as u64)?;
+                out.write_all(&buffer[..count]).map_err(storage("write", &to))?;
+            }
         }
     }
 }

@@ -40,7 +40,7 @@ pub fn import(store: &Store, path: &Path, name: Option<&Reference>) -> Result<Ve
         let name = name.ok_or_else(|| no_name(path))?;
         return from_directory(store, path, name, &Recipe::default()).map(|record| vec![record]);
     }
-    let files = Files::open(path, &lease, &store.limits)?;
+    let files = Files::open(path, &lease, &store.budget()?)?;
     let images = if files.has("index.json") {
         oci::images(&files, &store.limits)?
     } else if files.has("manifest.json") {

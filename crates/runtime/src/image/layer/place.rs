@@ -9,8 +9,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, XattrFlags, fsetxattr, mkdirat, openat, openat2,
-    statat, unlinkat,
+    AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, XattrFlags, chmodat, fsetxattr, mkdirat, openat,
+    openat2, statat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -180,7 +180,13 @@ impl Spot {
             unlinkat(&self.parent, &self.name, AtFlags::empty())?;
         }
         mkdirat(&self.parent, &self.name, Mode::from_raw_mode(0o755))?;
+        self.set_mode(0o755)?;
         if found.as_ref().is_some_and(is_whiteout) { self.hide_below() } else { Ok(()) }
+    }
+
+    /// The mode of what was just made here, whatever the mask of this process took from it. Not for links.
+    pub fn set_mode(&self, mode: u32) -> Result<(), Errno> {
+        chmodat(&self.parent, &self.name, Mode::from_raw_mode(mode), AtFlags::empty())
     }
 
     fn make_implied(&self, path: &Path) -> Result<(), Error> {

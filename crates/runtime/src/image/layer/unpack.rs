@@ -295,9 +295,9 @@ fn symlink(spot: &Spot, entry: &Entry) -> Result<(), Errno> {
 
 fn fifo(spot: &Spot, entry: &Entry) -> Result<(), Errno> {
     spot.clear()?;
-    // The mask of this process may take bits away; a fifo cannot be opened to set them without a partner.
-    mknodat(&spot.parent, &spot.name, FileType::Fifo, Mode::from_raw_mode(entry.mode & 0o777), 0)?;
-    settle(spot, entry)
+    mknodat(&spot.parent, &spot.name, FileType::Fifo, Mode::empty(), 0)?;
+    settle(spot, entry)?;
+    spot.set_mode(entry.mode)
 }
 
 /// Owner and time of what cannot be opened.

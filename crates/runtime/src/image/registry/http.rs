@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, LOCATION};
+use http::header::{AUTHORIZATION, LOCATION, USER_AGENT};
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
@@ -92,7 +92,8 @@ impl Http {
     }
 
     async fn once(&self, url: &Url, headers: &HeaderMap) -> Result<Answer, String> {
-        let mut request = Request::get(url.as_str());
+        let mut request =
+            Request::get(url.as_str()).header(USER_AGENT, concat!("asb/", env!("CARGO_PKG_VERSION")));
         request.headers_mut().into_iter().for_each(|all| all.extend(headers.clone()));
         let request = request.body(Empty::new()).map_err(|error| error.to_string())?;
         let answer = tokio::time::timeout(ANSWER, self.client.request(request)).await;

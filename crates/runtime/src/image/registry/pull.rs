@@ -144,11 +144,6 @@ impl Pull<'_> {
     ) -> Result<Record, Error> {
         let text = self.config(&session, &manifest.config).await?;
         let (config, layers) = manifest.describe(&text, &self.store.limits)?;
-        if let Some((layer, _)) = layers.iter().find(|(layer, _)| layer.size > self.store.limits.total_bytes)
-        {
-            let problem = format!("layer {} has {} bytes", layer.digest, layer.size);
-            return Err(Error::TooLarge { problem });
-        }
         let ids: Vec<_> = layers.iter().map(|(_, id)| id.clone()).collect();
         let lease = Arc::new(Lease::new(self.store, &ids)?);
         let budget = Arc::new(self.store.budget()?);
@@ -157,6 +152,8 @@ impl Pull<'_> {
             .into_iter()
             .filter(|(_, id)| seen.insert(id.clone()) && !self.store.has_layer(id))
             .collect();
+        // Before anything is fetched: a registry may say any size.
+        budget.check(missing.iter().fold(0, |sum, (layer, _)| layer.size.saturating_add(sum)))?;
         for (layer, _) in &missing {
             (self.progress)(Progress::Layer { layer: layer.digest.clone(), bytes: layer.size });
         }
@@ -185,45 +182,22 @@ impl Pull<'_> {
     ) -> Result<(), Error> {
         let _slot = slots.acquire().await;
         let path = self.store.download(&layer.digest);
-        let mut download = blocking(move || Download::open(path)).await?;
-        loop {
+        let mut waiting = Some(blocking(move || Download::open(path)).await?);
+        while let Some(mut download) = waiting.take() {
             // Another process may have brought it while we waited for the file.
-            if !self.store.has_layer(id) {
-                download.complete(session, layer, self.registries.first_pause, &*self.progress).await?;
-                (self.progress)(Progress::Unpacking { layer: layer.digest.clone() });
-                let inherited = download.inherited;
-                let added = {
-                    let (store, lease, budget) = (self.store.clone(), lease.clone(), budget.clone());
-                    let (path, layer, id) = (download.path.clone(), layer.clone(), id.clone());
-                    blocking(move || {
-                        let blob = Blob { digest: &layer.digest, size: layer.size };
-                        store.add_layer(&lease, reader(&path)?, Some(&blob), Some(&id), &budget)
-                    })
-                    .await
-                };
-                match added {
-                    Ok(_) => {}
-                    Err(error) => {
-                        // Never go on with what was wrong.
-                        download.restart()?;
-                        match error {
-                            Error::Digest { .. } | Error::Malformed { .. } | Error::Read { .. }
-                                if inherited =>
-                            {
-                                continue;
-                            }
-                            error => {
-                                download.remove()?;
-                                return Err(error);
-                            }
-                        }
-                    }
-                }
+            if self.store.has_layer(id) {
+                download.remove()?;
+                break;
             }
-            download.remove()?;
-            (self.progress)(Progress::Done { layer: layer.digest.clone() });
-            return Ok(());
+            download.complete(session, layer, self.registries.first_pause, &*self.progress).await?;
+            (self.progress)(Progress::Unpacking { layer: layer.digest.clone() });
+            let (store, lease, budget) = (self.store.clone(), lease.clone(), budget.clone());
+            let (layer, id) = (layer.clone(), id.clone());
+            // Ends what it has begun, also when nobody waits for it any more.
+            waiting = blocking(move || unpack(&store, &lease, &budget, download, &layer, &id)).await?;
         }
+        (self.progress)(Progress::Done { layer: layer.digest.clone() });
+        Ok(())
     }
 
     /// Tries again while that can help.
@@ -240,6 +214,30 @@ impl Pull<'_> {
                 }
                 done => return done,
             }
+        }
+    }
+}
+
+/// Unpacks what was downloaded, and removes it. Gives the download back, emptied, when it is to be fetched anew: somebody
+/// else had begun it, and what was there was wrong.
+fn unpack(
+    store: &Store,
+    lease: &Lease,
+    budget: &Budget,
+    mut download: Download,
+    layer: &Descriptor,
+    id: &Digest,
+) -> Result<Option<Download>, Error> {
+    let blob = Blob { digest: &layer.digest, size: layer.size };
+    match store.add_layer(lease, reader(&download.path)?, Some(&blob), Some(id), budget) {
+        Ok(_) => download.remove().map(|()| None),
+        Err(Error::Digest { .. } | Error::Malformed { .. } | Error::Read { .. }) if download.inherited => {
+            download.restart()?;
+            Ok(Some(download))
+        }
+        Err(error) => {
+            download.remove()?;
+            Err(error)
         }
     }
 }

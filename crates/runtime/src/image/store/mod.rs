@@ -132,7 +132,10 @@ impl Store {
         let unreadable = |source| Error::Read { what: "a layer".to_owned(), source };
         let half_made = lease.place("layer")?;
         let root = half_made.join("fs");
-        std::fs::DirBuilder::new().mode(0o755).create(&root).map_err(storage("make", &root))?;
+        // Not by the mode of its making: the mask of this process takes bits from that.
+        std::fs::create_dir(&root)
+            .and_then(|()| std::fs::set_permissions(&root, PermissionsExt::from_mode(0o755)))
+            .map_err(storage("make", &root))?;
         let opened = open_directory(&root).map_err(storage("open", &root))?;
         let plain = Hashing::new(Decompressed::new(source, budget.limits).map_err(unreadable)?);
         let (contents, plain) = unpack(plain, opened, budget)?;
@@ -198,6 +201,7 @@ impl Store {
     /// Removes layers that were being written when the machine went down. Nobody can be using them: everybody is gone.
     fn remove_unsynced(&self) -> Result<(), Error> {
         let boot = boot_id().map_err(storage("read", Path::new(BOOT_ID)))?;
+        let _lock = self.lock()?;
         for id in self.stored_layers()? {
             let layer = self.directory.join("layers").join(id.hex());
             if std::fs::read(layer.join(UNSYNCED)).is_ok_and(|of| of != boot) {
