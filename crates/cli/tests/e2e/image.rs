@@ -175,6 +175,32 @@ fn pod_that_is_deleted_while_it_pulls_goes_at_once() {
 }
 
 #[test]
+fn engine_that_is_killed_while_it_pulls_goes_on_after_its_restart() {
+    let mut engine = Engine::start();
+    let registry = Registry::start(Access::Everybody);
+    registry.push("app:1", &image(json!({"Cmd": ["/bin/sleep", "1000"]})));
+    registry.faults().cut = Some((100_000, 1_000_000));
+    let spec = json!({"containers": [{"name": "main", "image": registry.name("app:1")}]});
+    stdout(&engine.kubectl_apply(&pod("patient", &spec)));
+    eventually("some of the layer is here", || {
+        registry.requests().iter().any(|it| it.ends_with("bytes=100000-"))
+    });
+    engine.kill();
+    registry.faults().cut = None;
+    engine.restart();
+    eventually("the Pod runs", || status(&engine, "patient")["phase"] == "Running");
+    assert!(
+        registry.requests().iter().any(|it| it.contains("bytes=")),
+        "it went on where the dead one ended"
+    );
+    for what in ["tmp", "leases", "downloads"] {
+        eventually("nothing of the dead engine is left", || stored(&engine, what).is_empty());
+    }
+    stdout(&engine.kubectl(&["delete", "pod", "patient", "--grace-period", "0", "--force"]));
+    engine.stop();
+}
+
+#[test]
 fn image_from_a_directory_is_listed_run_and_removed() {
     let engine = Engine::start();
     let root = tempfile::tempdir().unwrap();
