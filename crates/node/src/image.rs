@@ -108,6 +108,15 @@ pub fn is_about(refusal: &Refusal) -> bool {
     matches!(refusal.reason, "ErrImagePull" | "ErrImageNeverPull" | "InvalidImageName")
 }
 
+/// How the failure is told in an event.
+pub fn failure(pod: &Pod, refusal: &Refusal) -> String {
+    let name = container(pod).map_or("", image_name);
+    match refusal.reason {
+        "ErrImagePull" => format!("Failed to pull image {name:?}: {}", refusal.message),
+        _ => refusal.message.clone(),
+    }
+}
+
 /// How the wait for the next try is told.
 pub fn back_off(pod: &Pod, refusal: &Refusal) -> Refusal {
     let name = container(pod).map_or("", image_name);

@@ -168,7 +168,7 @@ impl Worker {
         self.image_failures += 1;
         tracing::warn!(reason = refusal.reason, message = refusal.message, "no image for the Pod");
         let client = self.node.shared.client.clone();
-        event::warn(&client, &self.pod, "Failed", &refusal.message).await;
+        event::warn(&client, &self.pod, "Failed", &image::failure(&self.pod, &refusal)).await;
         event::warn(&client, &self.pod, "Failed", &format!("Error: {}", refusal.reason)).await;
         self.report(&Container::Waiting(refusal.clone())).await;
         if let Wake::Leave = self.until_leave(tokio::time::sleep(IMAGE_ERROR_SHOWN)).await {

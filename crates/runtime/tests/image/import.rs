@@ -186,6 +186,7 @@ fn directory_with_names_that_mean_deletions_is_refused() {
         .from_directory(&world.directory.path().join("root"), &reference("a"), &Recipe::default())
         .unwrap_err();
     assert!(story(&error).contains(".wh.passwd"), "{}", story(&error));
+    assert!(world.layers().is_empty(), "half a directory is no image");
     world.assert_tidy();
 }
 

@@ -7,17 +7,19 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::json;
 
-use super::super::assemble::{self, Assembled};
-use super::super::config::Config;
-use super::super::digest::Digest;
-use super::super::error::{malformed, storage};
-use super::super::manifest::architecture;
-use super::super::reference::Reference;
-use super::super::store::{Lease, Record, Store};
-use super::Error;
+use crate::image::Error;
+use crate::image::assemble::{self, Assembled};
+use crate::image::config::Config;
+use crate::image::digest::Digest;
+use crate::image::error::{malformed, storage};
+use crate::image::manifest::architecture;
+use crate::image::reference::Reference;
+use crate::image::store::{Lease, Record, Store};
 
 /// How an image made from a directory wants to run.
 #[derive(Debug, Clone, Default)]
@@ -39,17 +41,22 @@ pub fn from_directory(
         return Err(malformed(path.display().to_string(), "it is not a directory"));
     }
     let (reader, writer) = io::pipe().map_err(storage("read", &root))?;
+    let whole = Arc::new(AtomicBool::new(false));
     let packing = {
-        let (root, store) = (root.clone(), store.directory().to_owned());
-        std::thread::spawn(move || pack(&root, &store, &found, writer))
+        let (root, store, whole) = (root.clone(), store.directory().to_owned(), whole.clone());
+        std::thread::spawn(move || {
+            pack(&root, &store, &found, &writer)?;
+            // Before the pipe is closed: whoever reads its end looks.
+            whole.store(true, Ordering::SeqCst);
+            Ok(())
+        })
     };
-    let added = store.add_layer(&lease, reader, None, None, &store.budget()?);
+    let added = store.add_layer(&lease, Whole { reader, whole }, None, None, &store.budget()?);
     let packed = packing.join().unwrap_or_else(|_| Err(malformed("the directory", "packing it failed")));
-    // A packer that ended early explains the layer that came out wrong; a layer that was refused, the broken pipe.
     let layer = match (added, packed) {
-        (Ok(layer), packed) => packed.map(|()| layer)?,
-        (Err(Error::Malformed { .. }), Err(error)) => return Err(error),
-        (Err(error), _) => return Err(error),
+        // What the packer met, not what came of it on the other side.
+        (Err(Error::Read { .. } | Error::Malformed { .. }), Err(error)) => return Err(error),
+        (added, _) => added?,
     };
     let config = recipe.config.clone();
     let described = json!({
@@ -168,6 +175,23 @@ impl<W: Write> Packer<W> {
             return Ok(());
         }
         self.out.append_pax_extensions(records.iter().map(|(key, value)| (key.as_str(), value.as_slice())))
+    }
+}
+
+/// The reading end of the pipe. An archive that ends because packing failed must not be taken for a small one.
+struct Whole {
+    reader: io::PipeReader,
+    whole: Arc<AtomicBool>,
+}
+
+impl io::Read for Whole {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self.reader.read(buffer)? {
+            0 if !buffer.is_empty() && !self.whole.load(Ordering::SeqCst) => {
+                Err(io::ErrorKind::UnexpectedEof.into())
+            }
+            count => Ok(count),
+        }
     }
 }
 

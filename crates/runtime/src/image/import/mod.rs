@@ -11,13 +11,13 @@ use std::path::Path;
 pub use directory::{Recipe, from_directory};
 use files::Files;
 
+use super::Error;
 use super::assemble::{self, Assembled};
 use super::digest::Digest;
 use super::error::malformed;
-use super::manifest::{Descriptor, Manifest};
+use super::manifest::{Descriptor, Document, Manifest};
 use super::reference::Reference;
 use super::store::{Blob, Lease, Record, Store, wrong_digest};
-use super::{Error, manifest};
 
 /// An image that was found in an archive: what it is called there, and its parts.
 struct Found {
@@ -127,5 +127,3 @@ fn no_name(path: &Path) -> Error {
 fn blob_path(digest: &Digest) -> String {
     format!("blobs/sha256/{}", digest.hex())
 }
-
-use manifest::Document;

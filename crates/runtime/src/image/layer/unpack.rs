@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::archive::{Archive, Entry, Kind};
-use super::place::{Place, Spot, failed, is_directory, parts, refused};
+use super::place::{OPAQUE, Place, Spot, failed, is_directory, parts, refused};
 use crate::image::Error;
 use crate::image::limits::Budget;
 
@@ -89,7 +89,7 @@ impl Unpacker<'_> {
         let name = path.file_name().unwrap_or_default().as_bytes();
         if name == HIDE_BELOW {
             let directory = path.parent().unwrap_or(Path::new(""));
-            return self.hide_below(directory).map_err(failed(directory)).flatten();
+            return self.hide_below(directory);
         }
         if let Some(deleted) = name.strip_prefix(DELETED) {
             return self.delete(&path, deleted);
@@ -114,30 +114,25 @@ impl Unpacker<'_> {
     }
 
     fn root(&mut self, entry: &Entry) -> Result<(), Error> {
-        let set = || -> Result<(), Errno> {
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            own(&openat(self.place.root(), ".", flags, Mode::empty())?, entry)
-        };
-        set().map_err(failed(Path::new("/")))?;
+        self.open_root().and_then(|root| own(&root, entry)).map_err(failed(Path::new("/")))?;
         self.directories.push((PathBuf::new(), times(entry)));
         Ok(())
     }
 
-    fn hide_below(&mut self, directory: &Path) -> Result<Result<(), Error>, Errno> {
+    fn hide_below(&mut self, directory: &Path) -> Result<(), Error> {
         if directory.as_os_str().is_empty() {
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let root = openat(self.place.root(), ".", flags, Mode::empty())?;
-            return fsetxattr(root, super::place::OPAQUE, b"y", XattrFlags::empty()).map(Ok);
+            let root = self.open_root().map_err(failed(directory))?;
+            return fsetxattr(root, OPAQUE, b"y", XattrFlags::empty()).map_err(failed(directory));
         }
-        let spot = match self.place.spot(directory, &mut self.contents.implied) {
-            Ok(spot) => spot,
-            Err(error) => return Ok(Err(error)),
-        };
-        if spot.stat()?.is_none_or(|stat| !is_directory(&stat)) {
+        let spot = self.place.spot(directory, &mut self.contents.implied)?;
+        if spot.stat().map_err(failed(directory))?.is_none_or(|stat| !is_directory(&stat)) {
             self.contents.implied.push(directory.to_owned());
         }
-        spot.make_directory()?;
-        spot.hide_below().map(Ok)
+        spot.make_directory().and_then(|()| spot.hide_below()).map_err(failed(directory))
+    }
+
+    fn open_root(&self) -> Result<OwnedFd, Errno> {
+        openat(self.place.root(), ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
     }
 
     fn delete(&mut self, path: &Path, deleted: &[u8]) -> Result<(), Error> {
