@@ -15,7 +15,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("asb-sandboxd", &[]),
     ("asb-embedded", &[]),
     ("asb-runtime", &["asb-embedded", "asb-supervisor"]),
-    ("asb-node", &["asb-runtime"]),
+    ("asb-network", &[]),
+    ("asb-node", &["asb-network", "asb-runtime"]),
     ("asb-router", &["asb-types"]),
     ("asb-webhook", &["asb-types"]),
     (
@@ -30,7 +31,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "asb-types",
         ],
     ),
-    ("asb-testing", &["asb-apiserver", "asb-controllers", "asb-runtime", "asb-types"]),
+    ("asb-testing", &["asb-apiserver", "asb-controllers", "asb-network", "asb-runtime", "asb-types"]),
     ("asb-bench", &["asb-apiserver", "asb-controllers", "asb-runtime", "asb-testing", "asb-types"]),
     ("xtask", &["asb-types"]),
 ];

@@ -1,0 +1,42 @@
+//! The network of sandboxes on one machine: an address and a wire for each, and rules for who may talk to whom.
+//!
+//! Knows nothing of Kubernetes: facts come as plain data.
+//!
+//! ```text
+//! Network::take ─► Namespace (a namespace with one interface) ─► runtime
+//! Network::update(facts) ─► policy::compile (pure) ─► rules ─► apply ─► kernel
+//! ```
+//!
+//! | file | what |
+//! |---|---|
+//! | `network` | the handle: opens, parks namespaces, keeps rules in force |
+//! | `namespace` | one sandbox's interface, both ends |
+//! | `place` | names and addresses that nobody else on the machine uses |
+//! | `policy` | facts → rules (pure) |
+//! | `rules` | what may pass, as plain data |
+//! | `apply` | rules → packet filter, by differences |
+//! | `dns` | names of sandboxes for sandboxes, and the way to all other names |
+//! | `forwarding` | lets the machine pass packets on for sandboxes only |
+//! | `nft`, `link`, `netlink` | the kernel's languages |
+
+mod address;
+mod apply;
+mod cidr;
+pub mod dns;
+mod forwarding;
+pub mod leak;
+mod link;
+mod namespace;
+mod netlink;
+mod network;
+mod nft;
+mod place;
+pub mod policy;
+mod rules;
+pub mod testing;
+
+pub use address::Addresses;
+pub use cidr::Cidr;
+pub use namespace::Namespace;
+pub use network::{Error, Network};
+pub use rules::Protocol;

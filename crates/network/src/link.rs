@@ -1,0 +1,230 @@
+//! Interfaces, addresses, routes and neighbours, by netlink.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice};
+
+use crate::cidr::Cidr;
+use crate::netlink::{Buffer, Socket, attributes, flag};
+
+const RTM_NEWLINK: u16 = 16;
+const RTM_DELLINK: u16 = 17;
+const RTM_GETLINK: u16 = 18;
+const RTM_NEWADDR: u16 = 20;
+const RTM_NEWROUTE: u16 = 24;
+const RTM_GETROUTE: u16 = 26;
+const RTM_NEWNEIGH: u16 = 28;
+
+const IFLA_ADDRESS: u16 = 1;
+const IFLA_IFNAME: u16 = 3;
+const IFLA_MTU: u16 = 4;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_NET_NS_FD: u16 = 28;
+const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_DATA: u16 = 2;
+const VETH_INFO_PEER: u16 = 1;
+
+const IFF_UP: u32 = 0x1;
+const IFF_LOOPBACK: u32 = 0x8;
+const IFF_NOARP: u32 = 0x80;
+const AF_INET: u8 = 2;
+const ONLY_NEW: u16 = flag::ACK | flag::CREATE | flag::EXCLUSIVE;
+
+/// A hardware address.
+pub type Hardware = [u8; 6];
+
+/// Both ends of a new pair. Neither asks who has which address: each is told.
+pub struct Pair<'a> {
+    pub outside: &'a str,
+    pub inside: &'a str,
+    pub outside_hardware: Hardware,
+    pub inside_hardware: Hardware,
+    /// Where the inner end goes.
+    pub namespace: BorrowedFd<'a>,
+    pub mtu: u32,
+}
+
+/// What the machine's main table and addresses say about where packets go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    pub to: Cidr,
+    pub interface: u32,
+}
+
+/// Links and routes of one network namespace.
+pub struct Links(Socket);
+
+impl Links {
+    /// Those of the calling thread's namespace.
+    pub fn open() -> io::Result<Self> {
+        Socket::route().map(Self)
+    }
+
+    pub fn add_pair(&self, pair: &Pair<'_>) -> io::Result<()> {
+        self.say(RTM_NEWLINK, ONLY_NEW, |message| {
+            message.put(&link(0, IFF_NOARP, IFF_NOARP));
+            message.text(IFLA_IFNAME, pair.outside);
+            message.attribute(IFLA_ADDRESS, &pair.outside_hardware);
+            message.attribute(IFLA_MTU, &pair.mtu.to_ne_bytes());
+            message.nested(IFLA_LINKINFO, |info| {
+                info.text(IFLA_INFO_KIND, "veth");
+                info.nested(IFLA_INFO_DATA, |data| {
+                    data.nested(VETH_INFO_PEER, |peer| {
+                        peer.put(&link(0, IFF_NOARP, IFF_NOARP));
+                        peer.text(IFLA_IFNAME, pair.inside);
+                        peer.attribute(IFLA_ADDRESS, &pair.inside_hardware);
+                        peer.attribute(IFLA_MTU, &pair.mtu.to_ne_bytes());
+                        peer.attribute(IFLA_NET_NS_FD, &pair.namespace.as_raw_fd().to_ne_bytes());
+                    });
+                });
+            });
+        })
+    }
+
+    /// An interface that only holds an address of the machine.
+    pub fn add_holder(&self, name: &str) -> io::Result<()> {
+        self.say(RTM_NEWLINK, ONLY_NEW, |message| {
+            message.put(&link(0, IFF_UP, IFF_UP));
+            message.text(IFLA_IFNAME, name);
+            message.nested(IFLA_LINKINFO, |info| info.text(IFLA_INFO_KIND, "bridge"));
+        })
+    }
+
+    pub fn set_up(&self, interface: u32) -> io::Result<()> {
+        self.say(RTM_NEWLINK, flag::ACK, |message| message.put(&link(interface, IFF_UP, IFF_UP)))
+    }
+
+    /// Removes an interface; one that is not there is as good as removed.
+    pub fn remove(&self, name: &str) -> io::Result<()> {
+        let removed = self.say(RTM_DELLINK, flag::ACK, |message| {
+            message.put(&link(0, 0, 0));
+            message.text(IFLA_IFNAME, name);
+        });
+        match removed {
+            Err(error) if error.raw_os_error() == Some(Errno::NODEV.raw_os_error()) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// An address of its own for an interface, without any network around it.
+    pub fn add_address(&self, interface: u32, address: Ipv4Addr) -> io::Result<()> {
+        self.say(RTM_NEWADDR, ONLY_NEW, |message| {
+            message.put(&[&[AF_INET, 32, 0, 0][..], &interface.to_ne_bytes()].concat());
+            message.attribute(2, &address.octets());
+            message.attribute(1, &address.octets());
+        })
+    }
+
+    /// Packets to `to` leave by the interface, straight or through a gateway.
+    pub fn add_route(&self, to: Cidr, interface: u32, gateway: Option<Ipv4Addr>) -> io::Result<()> {
+        const MAIN: u8 = 254;
+        const STATIC: u8 = 4;
+        const UNICAST: u8 = 1;
+        let scope = if gateway.is_some() { 0 } else { 253 };
+        self.say(RTM_NEWROUTE, ONLY_NEW, |message| {
+            message.put(&[AF_INET, to.length(), 0, 0, MAIN, STATIC, scope, UNICAST, 0, 0, 0, 0]);
+            if to.length() > 0 {
+                message.attribute(1, &to.first().octets());
+            }
+            message.attribute(4, &interface.to_ne_bytes());
+            if let Some(gateway) = gateway {
+                message.attribute(5, &gateway.octets());
+            }
+        })
+    }
+
+    /// Says for good which hardware has an address, so that nobody is ever asked.
+    pub fn add_neighbour(&self, interface: u32, address: Ipv4Addr, hardware: Hardware) -> io::Result<()> {
+        const PERMANENT: u16 = 0x80;
+        self.say(RTM_NEWNEIGH, ONLY_NEW, |message| {
+            let fixed =
+                [&[AF_INET, 0, 0, 0][..], &interface.to_ne_bytes(), &PERMANENT.to_ne_bytes(), &[0, 0]];
+            message.put(&fixed.concat());
+            message.attribute(1, &address.octets());
+            message.attribute(2, &hardware);
+        })
+    }
+
+    /// The number of the one interface besides loopback.
+    pub fn only_other(&self) -> io::Result<u32> {
+        let mut question = Buffer::default();
+        let open = question.message(RTM_GETLINK, flag::DUMP);
+        question.put(&link(0, 0, 0));
+        question.end_message(open);
+        let mut found = None;
+        self.0.dump(&question, |answer| {
+            let number = answer.get(4..8).and_then(|bytes| Some(u32::from_ne_bytes(bytes.try_into().ok()?)));
+            let flags = answer.get(8..12).and_then(|bytes| Some(u32::from_ne_bytes(bytes.try_into().ok()?)));
+            if flags.is_some_and(|flags| flags & IFF_LOOPBACK == 0) {
+                found = number;
+            }
+        })?;
+        found.ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// Every IPv4 route, those to the machine's own addresses included.
+    pub fn routes(&self) -> io::Result<Vec<Route>> {
+        let mut question = Buffer::default();
+        let open = question.message(RTM_GETROUTE, flag::DUMP);
+        question.put(&[AF_INET, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        question.end_message(open);
+        let mut routes = Vec::new();
+        self.0.dump(&question, |answer| routes.extend(route(answer)))?;
+        Ok(routes)
+    }
+
+    fn say(&self, kind: u16, flags: u16, fill: impl FnOnce(&mut Buffer)) -> io::Result<()> {
+        let mut message = Buffer::default();
+        let open = message.message(kind, flags);
+        fill(&mut message);
+        message.end_message(open);
+        self.0.execute(&message)
+    }
+}
+
+/// The number of an interface in the calling thread's namespace.
+pub fn index(name: &str) -> io::Result<u32> {
+    let socket =
+        rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    Ok(netdevice::name_to_index(&socket, name)?)
+}
+
+/// The name of an interface by its number.
+pub fn name(index: u32) -> io::Result<String> {
+    let socket =
+        rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    Ok(netdevice::index_to_name(&socket, index)?)
+}
+
+/// Names of all interfaces of the calling thread's namespace.
+pub fn names() -> io::Result<Vec<String>> {
+    // Not /sys, which shows the namespace it was mounted in.
+    let table = std::fs::read_to_string("/proc/thread-self/net/dev")?;
+    let name = |line: &str| line.split_once(':').map(|(name, _)| name.trim().to_owned());
+    Ok(table.lines().filter_map(name).collect())
+}
+
+/// `ifinfomsg`.
+fn link(index: u32, flags: u32, change: u32) -> [u8; 16] {
+    let mut fixed = [0; 16];
+    fixed[4..8].copy_from_slice(&index.to_ne_bytes());
+    fixed[8..12].copy_from_slice(&flags.to_ne_bytes());
+    fixed[12..16].copy_from_slice(&change.to_ne_bytes());
+    fixed
+}
+
+fn route(answer: &[u8]) -> Option<Route> {
+    let length = *answer.get(1)?;
+    let (mut to, mut interface) = ([0; 4], 0);
+    for (kind, value) in attributes(answer.get(12..)?) {
+        match (kind, value.try_into()) {
+            (1, Ok(value)) => to = value,
+            (4, Ok(value)) => interface = u32::from_ne_bytes(value),
+            _ => {}
+        }
+    }
+    Some(Route { to: Cidr::new(to.into(), length)?, interface })
+}

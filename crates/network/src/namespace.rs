@@ -1,0 +1,101 @@
+//! One sandbox's network: a namespace of its own with one interface, and the machine's end of it.
+//!
+//! ```text
+//! sandbox  eth0  10.88.0.2/32 ── default via 10.88.0.1 ──►  asb1f2e3d-0002  the machine
+//!                                                            10.88.0.2/32 leads here
+//! ```
+//!
+//! Nobody asks for hardware addresses: both ends are told, and neither answers. Nothing pins a namespace but open
+//! descriptors and processes, so it ends with its sandbox, and takes the interface on both sides and the route along.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::thread::UnshareFlags;
+
+use crate::cidr::Cidr;
+use crate::link::{self, Hardware, Links, Pair};
+use crate::place::Place;
+
+/// The same for every sandbox: each pair is a wire of its own.
+const OUTSIDE: Hardware = [0x02, 0, 0, 0, 0, 0x01];
+const INSIDE: Hardware = [0x02, 0, 0, 0, 0, 0x02];
+/// The interface as the sandbox knows it.
+const INTERFACE: &str = "eth0";
+
+/// A network namespace that is ready for a sandbox. Dropped, it is gone.
+#[derive(Debug)]
+pub struct Namespace {
+    pub fd: OwnedFd,
+    pub address: Ipv4Addr,
+}
+
+impl Namespace {
+    /// Makes the namespace and joins it to the machine. Blocks for a few milliseconds.
+    pub fn make(place: &Place, address: Ipv4Addr, mtu: u32) -> io::Result<Self> {
+        let place = place.clone();
+        let name = place.interface_of(address);
+        // A thread of its own enters the namespace and never comes back.
+        let (fd, inside) = std::thread::scope(|scope| {
+            let made =
+                std::thread::Builder::new().name("asb-netns".to_owned()).spawn_scoped(scope, enter_new)?;
+            made.join().map_err(|_| io::Error::other("a thread failed"))?
+        })?;
+        let outside = Links::open()?;
+        outside.add_pair(&Pair {
+            outside: &name,
+            inside: INTERFACE,
+            outside_hardware: OUTSIDE,
+            inside_hardware: INSIDE,
+            namespace: fd.as_fd(),
+            mtu,
+        })?;
+        let joined = join_outside(&outside, &name, address)
+            .and_then(|()| join_inside(&inside, address, place.gateway()));
+        match joined {
+            Ok(()) => Ok(Self { fd, address }),
+            Err(error) => {
+                // The namespace's end would do it too, but somewhat later.
+                let _ = outside.remove(&name);
+                Err(error)
+            }
+        }
+    }
+}
+
+/// The machine's end: no IPv6, no packets that claim another source, and the route to the sandbox.
+fn join_outside(links: &Links, name: &str, address: Ipv4Addr) -> io::Result<()> {
+    let interface = link::index(name)?;
+    // Where the kernel has no IPv6 there is none to switch off.
+    let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1");
+    std::fs::write(format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"), "1")?;
+    links.set_up(interface)?;
+    links.add_neighbour(interface, address, INSIDE)?;
+    links.add_route(Cidr::single(address), interface, None)
+}
+
+/// The sandbox's end.
+fn join_inside(links: &Links, address: Ipv4Addr, gateway: Ipv4Addr) -> io::Result<()> {
+    let loopback = 1;
+    let interface = links.only_other()?;
+    links.set_up(loopback)?;
+    links.add_address(interface, address)?;
+    links.set_up(interface)?;
+    links.add_neighbour(interface, gateway, OUTSIDE)?;
+    links.add_route(Cidr::single(gateway), interface, None)?;
+    links.add_route(Cidr::EVERYTHING, interface, Some(gateway))
+}
+
+/// Puts the calling thread into a new network namespace; answers with the namespace and a connection made there.
+#[allow(unsafe_code)]
+pub(crate) fn enter_new() -> io::Result<(OwnedFd, Links)> {
+    // SAFETY: the descriptor table is not among what is unshared, and this thread does nothing after this.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
+    // Before the interface is there, so that it never has an address of that kind; loopback keeps its own.
+    let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
+    let path = "/proc/thread-self/ns/net";
+    let fd = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    Ok((fd, Links::open()?))
+}

@@ -1,0 +1,256 @@
+//! The network of one engine: namespaces for sandboxes, and the rules between them.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::address::Addresses;
+use crate::dns::Zone;
+use crate::link::{self, Links};
+use crate::namespace::Namespace;
+use crate::place::Place;
+use crate::policy::{Facts, compile};
+use crate::rules::Ruleset;
+use crate::{apply, forwarding, nft};
+
+/// Namespaces that wait for a sandbox: making one takes longer than the rest of a start.
+const PARKED: usize = 4;
+/// Interfaces of sandboxes that have just ended may still have the name that is wanted.
+const ATTEMPTS: usize = 64;
+/// Where the machine does not say how large packets may be.
+const USUAL_MTU: u32 = 1500;
+
+#[derive(Debug, thiserror::Error)]
+#[error("failed to {step}")]
+pub struct Error {
+    pub step: &'static str,
+    #[source]
+    pub source: io::Error,
+}
+
+fn failed(step: &'static str) -> impl FnOnce(io::Error) -> Error {
+    move |source| Error { step, source }
+}
+
+/// Cheap to clone. Everything in here blocks, though never for long.
+#[derive(Clone)]
+pub struct Network {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    place: Place,
+    mtu: u32,
+    addresses: Addresses,
+    parked: Mutex<VecDeque<Namespace>>,
+    rules: Mutex<Rules>,
+    zone: Mutex<Arc<Zone>>,
+}
+
+struct Rules {
+    facts: Facts,
+    /// What the kernel has; `None` until this engine has said it.
+    current: Option<Ruleset>,
+}
+
+impl Network {
+    /// Makes what all sandboxes share, or takes over what an earlier engine made.
+    ///
+    /// `used` are the addresses of sandboxes that run already. Rules that are there stay in force until the first
+    /// [`Network::update`]; where there are none, nothing passes until then.
+    pub fn open(data_dir: &Path, used: &[Ipv4Addr]) -> Result<Self, Error> {
+        let lock = forwarding::lock().map_err(failed("wait for other engines"))?;
+        let place =
+            Place::choose(data_dir, !used.is_empty()).map_err(failed("choose a range of addresses"))?;
+        if !nft::table_exists(&place.table()).map_err(failed("look for packet filter rules (nftables)"))? {
+            apply::replace(&place, &Ruleset::default())
+                .map_err(failed("make packet filter rules (nftables)"))?;
+        }
+        hold_gateway(&place).map_err(failed("make the interface of the gateway"))?;
+        forwarding::switch_on(&lock).map_err(failed("let packets of sandboxes through"))?;
+        drop(lock);
+        let (first, last) = place.sandboxes();
+        let addresses = Addresses::new(first, last);
+        used.iter().for_each(|address| addresses.keep(*address));
+        let mtu = mtu().unwrap_or(USUAL_MTU);
+        let rules = Mutex::new(Rules { facts: Facts::default(), current: None });
+        let (parked, zone) = Default::default();
+        let network = Self { inner: Arc::new(Inner { place, mtu, addresses, parked, rules, zone }) };
+        // Nothing may be missing that a start needs: the first one is made here and now.
+        let first = network.make()?;
+        network.parked().push_back(first);
+        network.sweep(used);
+        Ok(network)
+    }
+
+    /// The machine's address as sandboxes know it.
+    pub fn gateway(&self) -> Ipv4Addr {
+        self.inner.place.gateway()
+    }
+
+    /// The names that follow from what is known.
+    pub fn zone(&self) -> Arc<Zone> {
+        self.zone_slot().clone()
+    }
+
+    /// A namespace for a sandbox, if one is waiting. Nothing passes to or from it until [`Network::update`] has told
+    /// of the sandbox.
+    pub fn take_parked(&self) -> Option<Namespace> {
+        self.parked().pop_front()
+    }
+
+    /// Makes a namespace, which takes some milliseconds.
+    pub fn make(&self) -> Result<Namespace, Error> {
+        self.try_make().map_err(failed("make a network namespace"))
+    }
+
+    /// Makes namespaces until enough wait.
+    pub fn park(&self) -> Result<(), Error> {
+        while self.parked().len() < PARKED {
+            let namespace = self.make()?;
+            self.parked().push_back(namespace);
+        }
+        Ok(())
+    }
+
+    /// Gives an address back whose sandbox is gone.
+    pub fn give_back(&self, address: Ipv4Addr) {
+        self.inner.addresses.give_back(address);
+    }
+
+    /// Changes what is known, without any effect until [`Network::apply`].
+    pub fn note(&self, change: impl FnOnce(&mut Facts)) {
+        change(&mut self.rules().facts);
+    }
+
+    /// Changes what is known, and the rules that follow from it; returns when they are in force.
+    pub fn update(&self, change: impl FnOnce(&mut Facts)) -> Result<(), Error> {
+        let mut rules = self.rules();
+        change(&mut rules.facts);
+        self.enforce(&mut rules)
+    }
+
+    /// Makes the rules that follow from what is known. Before that, the old ones hold.
+    pub fn apply(&self) -> Result<(), Error> {
+        self.enforce(&mut self.rules())
+    }
+
+    /// Puts the rules back if somebody has removed them, as a reloaded firewall does.
+    pub fn heal(&self) -> Result<(), Error> {
+        let mut rules = self.rules();
+        // Before the first rules of this engine those of the last one hold, if there are any.
+        if rules.current.is_none() || nft::table_exists(&self.inner.place.table()).unwrap_or(false) {
+            return Ok(());
+        }
+        tracing::warn!(
+            table = self.inner.place.table(),
+            "the packet filter rules of sandboxes were removed; making them anew"
+        );
+        rules.current = None;
+        self.enforce(&mut rules)
+    }
+
+    /// Removes every trace of this network. For when no sandbox is left; goes on past failures and tells the first.
+    pub fn close(self) -> Result<(), Error> {
+        self.parked().clear();
+        let lock = forwarding::lock().map_err(failed("wait for other engines"))?;
+        let place = &self.inner.place;
+        let links = Links::open().map_err(failed("remove interfaces"))?;
+        let gone = links.remove(&place.holder()).map_err(failed("remove the interface of the gateway"));
+        let rules = apply::remove(place).map_err(failed("remove packet filter rules"));
+        let off = forwarding::switch_off(&lock).map_err(failed("switch the passing on of packets off"));
+        gone.and(rules).and(off)
+    }
+
+    fn try_make(&self) -> io::Result<Namespace> {
+        let Inner { place, mtu, addresses, .. } = &*self.inner;
+        let mut busy = Vec::new();
+        let made = loop {
+            let address = addresses.take().ok_or_else(|| io::Error::other("all addresses are taken"))?;
+            match Namespace::make(place, address, *mtu) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && busy.len() < ATTEMPTS => {
+                    busy.push(address);
+                }
+                Err(error) => {
+                    addresses.give_back(address);
+                    break Err(error);
+                }
+                made => break made,
+            }
+        };
+        busy.into_iter().for_each(|address| addresses.give_back(address));
+        made
+    }
+
+    fn enforce(&self, rules: &mut Rules) -> Result<(), Error> {
+        let place = &self.inner.place;
+        *self.zone_slot() = Arc::new(Zone::of(&rules.facts));
+        let to_be = compile(&rules.facts, place.gateway());
+        let done = match &rules.current {
+            Some(current) if *current == to_be => return Ok(()),
+            Some(current) => apply::change(place, current, &to_be).or_else(|error| {
+                // Somebody else's hand was in our table: say all of it again.
+                tracing::warn!(%error, "packet filter rules could not be changed; replacing all of them");
+                apply::replace(place, &to_be)
+            }),
+            None => apply::replace(place, &to_be),
+        };
+        done.map_err(failed("change packet filter rules"))?;
+        rules.current = Some(to_be);
+        Ok(())
+    }
+
+    /// Removes what an engine that was killed has left: interfaces of neither a sandbox nor a waiting namespace.
+    fn sweep(&self, used: &[Ipv4Addr]) {
+        let place = &self.inner.place;
+        let parked: Vec<_> = self.parked().iter().map(|namespace| namespace.address).collect();
+        let left = link::names().unwrap_or_default().into_iter().filter(|name| {
+            place
+                .address_of(name)
+                .is_some_and(|address| !used.contains(&address) && !parked.contains(&address))
+        });
+        let Ok(links) = Links::open() else { return };
+        for name in left {
+            if let Err(error) = links.remove(&name) {
+                tracing::warn!(interface = name, %error, "an interface that nobody uses was not removed");
+            }
+        }
+    }
+
+    fn zone_slot(&self) -> MutexGuard<'_, Arc<Zone>> {
+        self.inner.zone.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn parked(&self) -> MutexGuard<'_, VecDeque<Namespace>> {
+        self.inner.parked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn rules(&self) -> MutexGuard<'_, Rules> {
+        self.inner.rules.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The gateway's address on an interface of its own, there for as long as the network is.
+fn hold_gateway(place: &Place) -> io::Result<()> {
+    let links = Links::open()?;
+    let exists = |error: &io::Error| error.kind() == io::ErrorKind::AlreadyExists;
+    match links.add_holder(&place.holder()) {
+        Err(error) if !exists(&error) => return Err(error),
+        _ => {}
+    }
+    let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", place.holder()), "1");
+    match links.add_address(link::index(&place.holder())?, place.gateway()) {
+        Err(error) if !exists(&error) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// How large packets may be on the way out: what the interface of the default route takes.
+fn mtu() -> Option<u32> {
+    let routes = Links::open().ok()?.routes().ok()?;
+    let default = routes.iter().find(|route| route.to.length() == 0)?;
+    let name = link::name(default.interface).ok()?;
+    std::fs::read_to_string(format!("/sys/class/net/{name}/mtu")).ok()?.trim().parse().ok()
+}

@@ -1,0 +1,65 @@
+//! A network on a machine of its own, and sandboxes that are nothing but namespaces.
+
+use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use asb_network::policy::{Labels, Sandbox};
+use asb_network::testing::{self, Outside};
+use asb_network::{Namespace, Network};
+
+pub struct Machine<'a> {
+    pub network: Network,
+    pub data_dir: tempfile::TempDir,
+    pub outside: &'a Outside,
+}
+
+pub fn on_a_machine(story: impl FnOnce(&Machine<'_>) + Send) {
+    testing::on_a_machine(|outside| {
+        let data_dir = tempfile::tempdir().unwrap();
+        let network = Network::open(data_dir.path(), &[]).unwrap();
+        story(&Machine { network, data_dir, outside });
+    });
+}
+
+impl Machine<'_> {
+    /// A sandbox of this name and label in the namespace `default`, known to the rules.
+    pub fn sandbox(&self, name: &str) -> Namespace {
+        let namespace = self.take();
+        let sandbox = known(name, &namespace);
+        self.network.update(|facts| drop(facts.sandboxes.insert(name.to_owned(), sandbox))).unwrap();
+        namespace
+    }
+
+    /// One that nobody knows yet.
+    pub fn take(&self) -> Namespace {
+        self.network.take_parked().unwrap_or_else(|| self.network.make().unwrap())
+    }
+}
+
+pub fn known(name: &str, namespace: &Namespace) -> Sandbox {
+    let labels = Labels::from([("app".to_owned(), name.to_owned())]);
+    Sandbox {
+        name: name.to_owned(),
+        namespace: "default".to_owned(),
+        labels,
+        address: namespace.address,
+        ports: Vec::new(),
+        host: None,
+    }
+}
+
+/// Does something in a sandbox.
+pub fn inside<T: Send>(sandbox: &Namespace, work: impl FnOnce() -> T + Send) -> T {
+    testing::inside(sandbox.fd.as_fd(), work)
+}
+
+/// Who sent the datagram that `send` makes arrive, if it does.
+pub fn arrives(receiver: &UdpSocket, send: impl FnOnce()) -> Option<SocketAddrV4> {
+    receiver.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    send();
+    match receiver.recv_from(&mut [0; 64]) {
+        Ok((_, SocketAddr::V4(from))) => Some(from),
+        _ => None,
+    }
+}
