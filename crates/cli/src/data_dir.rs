@@ -8,6 +8,7 @@
 //! | `kubeconfig`, `pki/`, `store.redb` | the Kubernetes API |
 //! | `router.token` | what callers of the router must send |
 //! | `images/`, `sandboxes/`, `volumes/`, `pods/` | the node |
+//! | `network.json` | names and addresses of the network |
 //! | `up.log` | output of an engine that was started in the background |
 
 use std::fs::{DirBuilder, File, OpenOptions};

@@ -13,15 +13,15 @@
 //! | `pod/worker` | the life of one Pod |
 //! | `image` | the image of a Pod, found here or pulled |
 //! | `volume` | PersistentVolumes as directories |
-//! | `address` | one address per Pod |
+//! | `network` | a wire for each Pod, and the rules that NetworkPolicies ask for |
 //! | `http` | `pods/log` and `pods/exec` |
 
-mod address;
 mod event;
 mod failure;
 mod http;
 mod image;
 mod machine;
+mod network;
 mod node;
 mod pod;
 mod volume;

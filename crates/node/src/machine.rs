@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use crate::network::NoNetwork;
+
 /// The name of the Node: the host name, in the form of an object name.
 pub fn name() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().to_lowercase();
@@ -16,11 +18,30 @@ pub fn memory_bytes() -> u64 {
     info.totalram.saturating_mul(u64::from(info.mem_unit))
 }
 
-/// The Node object.
-pub fn node() -> Value {
+/// The Node object; `no_network` is why sandboxes have loopback only.
+pub fn node(no_network: Option<&NoNetwork>) -> Value {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let resources = json!({"cpu": cpus.to_string(), "memory": memory_bytes().to_string(), "pods": "1000"});
     let now = jiff::Timestamp::now();
+    let condition = |kind: &str, status: bool, reason: &str, message: &str| {
+        let status = if status { "True" } else { "False" };
+        json!({
+            "type": kind, "status": status, "reason": reason, "message": message,
+            "lastHeartbeatTime": now, "lastTransitionTime": now,
+        })
+    };
+    let network = match no_network {
+        None => condition(
+            "NetworkUnavailable",
+            false,
+            "WiresReady",
+            "each Pod has an address and a wire of its own",
+        ),
+        Some(NoNetwork(why)) => {
+            let message = format!("Pods have no network but their own loopback interface: {why}");
+            condition("NetworkUnavailable", true, "LoopbackOnly", &message)
+        }
+    };
     json!({
         "apiVersion": "v1", "kind": "Node",
         "metadata": {"name": name(), "labels": {"kubernetes.io/hostname": name(), "kubernetes.io/os": "linux"}},
@@ -29,10 +50,7 @@ pub fn node() -> Value {
             "addresses": [
                 {"type": "Hostname", "address": name()}, {"type": "InternalIP", "address": "127.0.0.1"},
             ],
-            "conditions": [{
-                "type": "Ready", "status": "True", "reason": "EngineReady", "message": "asb is running Pods",
-                "lastHeartbeatTime": now, "lastTransitionTime": now,
-            }],
+            "conditions": [condition("Ready", true, "EngineReady", "asb is running Pods"), network],
             "nodeInfo": {
                 "kubeletVersion": concat!("asb-", env!("CARGO_PKG_VERSION")), "containerRuntimeVersion": "native",
                 "operatingSystem": "linux", "architecture": std::env::consts::ARCH,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use asb_runtime::image::Registries;
 use asb_runtime::{Images, Native, Sandbox};
@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::task::TaskTracker;
 
-use crate::address::Addresses;
+use crate::network::{self, Wires};
 use crate::pod::worker::{self, Desired};
 use crate::volume::Volumes;
 use crate::{http, machine};
@@ -44,7 +44,9 @@ pub(crate) struct Shared {
     pub runtime: Native,
     pub images: Images,
     pub volumes: Volumes,
-    pub addresses: Addresses,
+    /// Opened when the sandboxes are known that run already.
+    wires: OnceLock<Wires>,
+    data_dir: PathBuf,
     pub default_memory: u64,
     /// Pods that are on their way out.
     pub ending: TaskTracker,
@@ -67,6 +69,8 @@ pub enum Error {
     Runtime(#[source] asb_runtime::Error),
     #[error("failed to find the sandboxes that run already")]
     Adopt(#[source] asb_runtime::Error),
+    #[error("failed to learn of NetworkPolicies and Namespaces")]
+    Network(#[source] kube::Error),
     #[error("failed to register this machine as a node")]
     Register(#[source] kube::Error),
 }
@@ -80,7 +84,8 @@ impl Node {
             runtime: Native::open(&dir.join("sandboxes")).map_err(Error::Runtime)?,
             images: Images::with(&dir.join("images"), config.registries.clone()).map_err(Error::Images)?,
             volumes: Volumes::open(client.clone(), dir).map_err(failed("volumes"))?,
-            addresses: Addresses::default(),
+            wires: OnceLock::new(),
+            data_dir: dir.clone(),
             // A sandbox that names no limit may still not take the machine down.
             default_memory: machine::memory_bytes() / 2,
             ending: TaskTracker::new(),
@@ -106,21 +111,28 @@ impl Node {
         sandbox.dial(port).await.map_err(io::Error::other)
     }
 
-    /// Waits until the Pods that are on their way out are gone. For the time after [`Node::run`] was dropped.
+    /// Waits until the Pods that are on their way out are gone, and removes the network if no other is left.
+    ///
+    /// For the time after [`Node::run`] was dropped.
     pub async fn ended(&self) {
         self.shared.ending.close();
         self.shared.ending.wait().await;
+        if self.shared.lock().is_empty()
+            && let Some(wires) = self.shared.wires.get()
+        {
+            wires.close().await;
+        }
     }
 
     /// Takes over what runs here already and runs Pods until the future is dropped.
     pub async fn run(self, ready: impl FnOnce()) -> Result<(), Error> {
-        self.register().await.map_err(Error::Register)?;
         let mut adopted: HashMap<String, Sandbox> = HashMap::new();
         for sandbox in self.shared.runtime.list().await.map_err(Error::Adopt)? {
-            sandbox.spec().address.into_iter().for_each(|address| self.shared.addresses.keep(address));
             self.shared.remember(sandbox.id().as_str(), &sandbox);
             adopted.insert(sandbox.id().as_str().to_owned(), sandbox);
         }
+        self.open_wires(adopted.values()).await.map_err(Error::Network)?;
+        self.register().await.map_err(Error::Register)?;
         let mut tasks = JoinSet::new();
         tasks.spawn(reclaim_volumes(self.clone()));
         let mut ready = Some(ready);
@@ -145,6 +157,13 @@ impl Node {
                     listed.insert(uid(&pod), pod);
                 }
                 Ok(Event::InitDone) => {
+                    if ready.is_some() {
+                        self.take_over_wires(&listed, &adopted).await;
+                        let node = self.clone();
+                        tasks.spawn(
+                            async move { network::run(&node.shared.client, node.shared.wires()).await },
+                        );
+                    }
                     let gone = pods.extract_if(|uid, _| !listed.contains_key(uid));
                     gone.for_each(|(_, desired)| drop(desired.send_replace(Desired::Gone)));
                     for (_, pod) in std::mem::take(&mut listed) {
@@ -170,6 +189,31 @@ impl Node {
         }
     }
 
+    /// Opens the network with what earlier sandboxes have of it, and learns of all policies.
+    async fn open_wires(&self, adopted: impl Iterator<Item = &Sandbox>) -> Result<(), kube::Error> {
+        let (wired, alone): (Vec<_>, Vec<_>) = adopted.partition(|sandbox| sandbox.spec().network);
+        let addresses =
+            |of: Vec<&Sandbox>| of.iter().filter_map(|sandbox| sandbox.spec().address).collect::<Vec<_>>();
+        let wires = Wires::open(&self.shared.data_dir, addresses(wired), &addresses(alone)).await;
+        wires.load(&self.shared.client).await?;
+        // A node is run once; should it ever be twice, the first network is as good.
+        let _ = self.shared.wires.set(wires);
+        Ok(())
+    }
+
+    /// Once every Pod is known: the rules of sandboxes that run already, all at once.
+    async fn take_over_wires(&self, pods: &BTreeMap<String, Pod>, adopted: &HashMap<String, Sandbox>) {
+        let wires = self.shared.wires();
+        for (uid, sandbox) in adopted.iter().filter(|(_, sandbox)| sandbox.spec().network) {
+            if let (Some(pod), Some(address)) = (pods.get(uid), sandbox.spec().address) {
+                wires.note_running(pod, address);
+            }
+        }
+        if let Err(error) = wires.apply().await {
+            tracing::error!(error, "the rules of the network are not as they should be");
+        }
+    }
+
     /// Hands the latest form of a Pod to its task, which is started if there is none.
     fn tell(
         &self,
@@ -181,6 +225,9 @@ impl Node {
         let uid = uid(&pod);
         let desired = Desired::Present(Arc::new(pod));
         if let Some(known) = pods.get(&uid) {
+            if let Desired::Present(pod) = &desired {
+                self.shared.wires().note_pod(pod);
+            }
             known.send_replace(desired);
             return;
         }
@@ -201,7 +248,7 @@ impl Node {
 
     /// Makes the Node, the StorageClass and the RuntimeClass objects of this machine.
     async fn register(&self) -> Result<(), kube::Error> {
-        let node = machine::node();
+        let node = machine::node(self.shared.wires().missing());
         let class = json!({
             "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
             "metadata": {
@@ -238,6 +285,11 @@ impl Node {
 }
 
 impl Shared {
+    /// The network: open before the first Pod is looked at.
+    pub fn wires(&self) -> &Wires {
+        self.wires.get().expect("the node runs, so its network is open")
+    }
+
     pub fn sandbox(&self, pod_uid: &str) -> Option<Sandbox> {
         self.lock().get(pod_uid).cloned()
     }

@@ -6,8 +6,8 @@ use crate::cgroup::Cgroups;
 
 /// Every trace that sandboxes of this state directory have left on the machine, one sentence each.
 ///
-/// Looks for processes and mounts in every mount namespace, for cgroups, and for files. Network and other namespaces
-/// cannot outlive the processes in them, since nothing here ever pins one.
+/// Looks for processes and mounts in every mount namespace, for cgroups, and for files. Namespaces cannot outlive the
+/// processes in them, since nothing here ever pins one; what a network leaves is the network's to look for.
 pub fn check(dir: &Path) -> Vec<String> {
     let Ok(directory) = dir.canonicalize() else { return Vec::new() };
     let mut traces = Vec::new();

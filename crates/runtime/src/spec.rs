@@ -26,8 +26,11 @@ pub struct Spec {
     pub mounts: Vec<Mount>,
     pub process: Process,
     pub limits: Limits,
-    /// An address of its own on the sandbox's loopback interface (there is no other interface yet).
+    /// An address of its own: that of the namespace it is started in, or else one on its loopback interface.
     pub address: Option<Ipv4Addr>,
+    /// Whether it was started in a network namespace of the caller's. Set by [`crate::Native::start_in`].
+    #[serde(default)]
+    pub network: bool,
     /// Contents of `/etc/resolv.conf`. `None`: lookups are refused at once.
     #[serde(default)]
     pub resolv_conf: Option<String>,

@@ -53,7 +53,7 @@ fn begin(launch: Launch, kept: Kept) -> Result<(Server, Log, Option<Pid>)> {
         open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).step_at("open", "/dev/null")?;
     detach_from_launcher(&null)?;
     rustix::system::sethostname(launch.hostname.as_bytes()).step("set the host name")?;
-    loopback::bring_up(launch.address)?;
+    loopback::bring_up(launch.address.filter(|_| !launch.network))?;
     let floor = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
     // The network belongs to the machine's user namespace, where nobody inside may bind a low port otherwise.
     std::fs::write(floor, "0").step_at("open low ports in", floor)?;

@@ -1,7 +1,8 @@
 //! What a supervisor is started from, and the one answer it gives about the start.
 //!
 //! Both ends of this exchange come from the same build of `asb`, so unlike [`crate::wire`] it needs no generations.
-//! The launch file is the launcher's standard input; the answer is one JSON document on its standard output.
+//! The launch file is the launcher's standard input; the answer is one JSON document on its standard output. When
+//! [`Launch::network`] says so, standard error is the network namespace to enter: no message would be read there.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -38,7 +39,10 @@ pub struct Launch {
     pub binds: Vec<Bind>,
     /// The `sandboxd` program, shown at [`SANDBOXD`].
     pub sandboxd: PathBuf,
+    /// On an interface of the namespace that is entered, or else on loopback.
     pub address: Option<Ipv4Addr>,
+    /// Enters the network namespace that standard error is, instead of making one.
+    pub network: bool,
     /// Contents of `/etc/resolv.conf`.
     pub resolv_conf: Option<String>,
     pub log_bytes: u64,

@@ -13,7 +13,7 @@ use rustix::mount::MountPropagationFlags;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
-use rustix::thread::UnshareFlags;
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
 use crate::fork::{Fork, exit, fork};
 use crate::identity;
@@ -49,7 +49,7 @@ fn launch() -> Result<Report> {
     let run = openat(&state, file::RUN, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .step_at("open", launch.state.join(file::RUN))?;
     let listener = listen(&launch.state.join(file::RUN))?;
-    enter_namespaces()?;
+    enter_namespaces(launch.network)?;
 
     let (go, say_go) = pipe_with(PipeFlags::CLOEXEC).step("make a pipe")?;
     let (report, say_report) = pipe_with(PipeFlags::CLOEXEC).step("make a pipe")?;
@@ -106,15 +106,21 @@ fn listen(directory: &Path) -> Result<OwnedFd> {
     Ok(socket)
 }
 
-fn enter_namespaces() -> Result<()> {
-    let all = UnshareFlags::NEWNS
+/// All of them new, but for a network namespace that was given.
+fn enter_namespaces(network: bool) -> Result<()> {
+    let mut new = UnshareFlags::NEWNS
         | UnshareFlags::NEWPID
-        | UnshareFlags::NEWNET
         | UnshareFlags::NEWIPC
         | UnshareFlags::NEWUTS
         | UnshareFlags::NEWCGROUP;
+    if network {
+        move_into_link_name_space(rustix::stdio::stderr(), Some(LinkNameSpaceType::Network))
+            .step("enter the network namespace")?;
+    } else {
+        new |= UnshareFlags::NEWNET;
+    }
     // SAFETY: the descriptor table is not among what is unshared.
-    unsafe { rustix::thread::unshare_unsafe(all) }.step("make namespaces")?;
+    unsafe { rustix::thread::unshare_unsafe(new) }.step("make namespaces")?;
     rustix::mount::mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)
         .step_at("make mounts private", "/")
 }

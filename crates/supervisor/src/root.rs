@@ -139,7 +139,7 @@ fn names(inside: &Inside, launch: &Launch, scratch: &OwnedFd) -> Result<()> {
     let address = launch.address.map_or_else(|| "127.0.1.1".to_owned(), |address| address.to_string());
     let hosts =
         format!("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n{address} {hostname}\n");
-    // There is no network but the loopback interface: lookups are refused there at once instead of timing out.
+    // Without a resolver, lookups are refused at once on the loopback interface instead of timing out.
     let resolver = launch.resolv_conf.clone().unwrap_or_else(|| "nameserver 127.0.0.1\n".to_owned());
     let scratch = Inside::new(scratch.try_clone().step("keep the scratch directory")?, launch.first_id);
     for (name, contents) in

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Panics when anything of sandboxes or volumes is left below a data directory, or on the machine because of it:
-/// processes, mounts, cgroups, directories.
+/// processes, mounts, cgroups, directories; and, once its engine has stopped, interfaces and packet filter rules.
 pub fn assert_nothing_left(data_dir: &Path) {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -27,5 +27,13 @@ fn traces(data_dir: &Path) -> Vec<String> {
         let entries = std::fs::read_dir(data_dir.join(name)).into_iter().flatten().flatten();
         left.extend(entries.map(|entry| entry.path().display().to_string()));
     }
+    if !engine_runs(data_dir) {
+        left.extend(asb_network::leak::check(data_dir));
+    }
     left
+}
+
+/// A running engine has a network whether or not there are sandboxes.
+fn engine_runs(data_dir: &Path) -> bool {
+    std::fs::File::open(data_dir.join("lock")).is_ok_and(|lock| lock.try_lock().is_err())
 }

@@ -9,6 +9,7 @@
 //! | `http` | one HTTP call runs a command in a named sandbox |
 //! | `crash` | kill -9 under write load loses no acknowledged write |
 //! | `cluster` | the same manifest and the same controllers on a real kube-apiserver |
+//! | `network` | what sandboxes reach and what not, by default and by NetworkPolicies |
 //! | `pool` | a template and a pool of Sandboxes that are ready before anybody asks |
 //! | `python` | the Python SDK against a real engine |
 
@@ -22,5 +23,6 @@ mod errors;
 mod http;
 mod image;
 mod manifest;
+mod network;
 mod pool;
 mod python;

@@ -32,6 +32,8 @@ pub struct Parts<'a> {
     /// What the image wants outside its root.
     pub image_volumes: Vec<Mount>,
     pub address: Ipv4Addr,
+    /// Who answers when the Pod asks for a name.
+    pub resolver: Option<Ipv4Addr>,
     /// Host directory of each volume, by volume name.
     pub volumes: &'a BTreeMap<String, PathBuf>,
     pub restarts: u32,
@@ -78,7 +80,8 @@ pub fn translate(pod: &Pod, parts: Parts<'_>) -> Result<Spec, Refusal> {
         process: process(pod, container, &parts.image)?,
         limits: limits(container, parts.default_memory)?,
         address: Some(parts.address),
-        resolv_conf: dns::resolv_conf(spec),
+        network: false, // the runtime says so where it is true
+        resolv_conf: dns::resolv_conf(spec, &pod.namespace().unwrap_or_default(), parts.resolver),
         root: parts.image.root,
     })
 }
@@ -285,6 +288,7 @@ mod tests {
             image,
             image_volumes: vec![volume("/data"), volume("/cache")],
             address: Ipv4Addr::LOCALHOST,
+            resolver: None,
             volumes: &volumes,
             restarts: 0,
             default_memory: 1 << 30,

@@ -7,10 +7,11 @@
 //! ```
 
 use std::net::Ipv4Addr;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asb_runtime::{Exit, Sandbox};
+use asb_runtime::{Exit, Sandbox, Spec};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
@@ -25,6 +26,7 @@ use super::support;
 use crate::event;
 use crate::failure::with_causes;
 use crate::image::{self, Found};
+use crate::network::Wire;
 use crate::node::{Node, uid};
 
 const SIGTERM: i32 = 15;
@@ -140,26 +142,59 @@ impl Worker {
         let shared = &self.node.shared;
         let volumes = shared.volumes.of(&self.pod).await?;
         let image_volumes = shared.volumes.of_image(&self.pod, &held.image.volumes)?;
-        let address = shared
-            .addresses
-            .take()
-            .ok_or_else(|| Refusal::new("NoAddress", "all Pod addresses of this machine are taken"))?;
+        let Wire { address, namespace } =
+            shared.wires().take().await.map_err(|message| Refusal::new("NetworkNotReady", message))?;
         let parts = Parts {
             image: held.image.clone(),
             image_volumes,
             address,
+            resolver: shared.wires().resolver(),
             volumes: &volumes,
             restarts: self.restarts,
             default_memory: shared.default_memory,
         };
+        let wired = namespace.is_some();
         let started = match spec::translate(&self.pod, parts) {
-            Ok(spec) => shared.runtime.start(&spec).await.map_err(|error| start_refusal(&error)),
+            Ok(spec) => self.start(&spec, address, namespace).await,
             Err(refusal) => Err(refusal),
         };
-        let sandbox = started.inspect_err(|_| shared.addresses.give_back(address))?;
-        shared.remember(&uid(&self.pod), &sandbox);
-        self.sandbox = Some(sandbox.clone());
-        Ok(Some(sandbox))
+        match started {
+            Ok(sandbox) => {
+                shared.remember(&uid(&self.pod), &sandbox);
+                self.sandbox = Some(sandbox.clone());
+                Ok(Some(sandbox))
+            }
+            Err(refusal) => {
+                shared.wires().leave(&uid(&self.pod), address, wired).await;
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Starts the sandbox and, at the same time, puts the rules of its network in force: until they are, nothing passes.
+    async fn start(
+        &self,
+        spec: &Spec,
+        address: Ipv4Addr,
+        namespace: Option<OwnedFd>,
+    ) -> Result<Sandbox, Refusal> {
+        let shared = &self.node.shared;
+        let start = async {
+            match namespace {
+                Some(namespace) => shared.runtime.start_in(namespace, spec).await,
+                None => shared.runtime.start(spec).await,
+            }
+        };
+        let admit = shared.wires().admit(&shared.client, &self.pod, address);
+        let (started, admitted) = tokio::join!(start, admit);
+        let sandbox = started.map_err(|error| start_refusal(&error))?;
+        if let Err(message) = admitted {
+            if let Err(error) = sandbox.delete().await {
+                tracing::error!(error = &error as &dyn std::error::Error, "sandbox not removed");
+            }
+            return Err(Refusal::new("NetworkNotReady", message));
+        }
+        Ok(sandbox)
     }
 
     /// Tells why there is no image, as the kubelet tells it, and waits for the next try.
@@ -186,6 +221,8 @@ impl Worker {
     async fn watch_over(&mut self, sandbox: Sandbox) {
         let (since, address) = (sandbox.started_at(), address(&sandbox));
         self.report(&Container::Running { since, address }).await;
+        // Now that nobody waits for this Pod any more.
+        self.node.shared.wires().park().await;
         let ended = match self.until_leave(sandbox.wait()).await {
             Wake::Leave => return,
             Wake::Done(Ok(ended)) => ended,
@@ -333,13 +370,15 @@ impl Worker {
 }
 
 async fn discard(node: &Node, sandbox: Sandbox) {
-    let address = sandbox.spec().address;
+    let (address, wired) = (sandbox.spec().address, sandbox.spec().network);
     if let Err(error) = sandbox.delete().await {
         // It is still on disk: the next start of the engine finds and removes it.
         tracing::error!(sandbox = %sandbox.id(), error = &error as &dyn std::error::Error, "sandbox not removed");
         return;
     }
-    address.into_iter().for_each(|address| node.shared.addresses.give_back(address));
+    if let Some(address) = address {
+        node.shared.wires().leave(sandbox.id().as_str(), address, wired).await;
+    }
 }
 
 fn check(pod: &Pod) -> Result<(), Refusal> {

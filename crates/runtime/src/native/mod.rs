@@ -23,6 +23,7 @@ mod stored;
 mod terminal;
 
 use std::collections::{HashMap, HashSet};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -127,7 +128,12 @@ impl Native {
     ///
     /// Nothing is left behind when it fails.
     pub async fn start(&self, spec: &Spec) -> Result<Sandbox, Error> {
-        start::start(&self.shared, spec).await
+        start::start(&self.shared, spec, None).await
+    }
+
+    /// The same in a network namespace of the caller's, which has [`Spec::address`] on an interface already.
+    pub async fn start_in(&self, network: OwnedFd, spec: &Spec) -> Result<Sandbox, Error> {
+        start::start(&self.shared, spec, Some(network)).await
     }
 
     /// Every sandbox that has not been deleted, started by this process or an earlier one.

@@ -1,6 +1,7 @@
 //! From a spec to a running sandbox, or to nothing at all.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -23,22 +24,22 @@ struct Stored {
     spec: Spec,
 }
 
-pub async fn start(shared: &Arc<Shared>, spec: &Spec) -> Result<Sandbox, Error> {
+pub async fn start(shared: &Arc<Shared>, spec: &Spec, network: Option<OwnedFd>) -> Result<Sandbox, Error> {
     spec.validate()?;
-    let (shared, spec) = (shared.clone(), spec.clone());
+    let (shared, spec) = (shared.clone(), Spec { network: network.is_some(), ..spec.clone() });
     // A task of its own: a caller that stops waiting must not leave half a sandbox behind.
     let task = tokio::spawn(async move {
         if !shared.known().starting.insert(spec.id.clone()) {
             return Err(Error::Exists(spec.id));
         }
-        let started = attempt(&shared, &spec).await;
+        let started = attempt(&shared, &spec, network).await;
         shared.known().starting.remove(&spec.id);
         started
     });
     task.await.expect("starting a sandbox does not panic")
 }
 
-async fn attempt(shared: &Arc<Shared>, spec: &Spec) -> Result<Sandbox, Error> {
+async fn attempt(shared: &Arc<Shared>, spec: &Spec, network: Option<OwnedFd>) -> Result<Sandbox, Error> {
     let place = shared.place(&spec.id);
     match std::fs::DirBuilder::new().mode(0o700).create(&place) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -46,7 +47,7 @@ async fn attempt(shared: &Arc<Shared>, spec: &Spec) -> Result<Sandbox, Error> {
         }
         made => made.map_err(|source| failed(spec, "make directory", Some(place), source))?,
     }
-    let result = launch(shared, spec).await;
+    let result = launch(shared, spec, network).await;
     if let Err(error) = &result {
         tracing::debug!(sandbox = %spec.id, %error, "start failed, cleaning up");
         if let Err(leftover) = delete::remove(shared, &spec.id).await {
@@ -56,14 +57,14 @@ async fn attempt(shared: &Arc<Shared>, spec: &Spec) -> Result<Sandbox, Error> {
     result
 }
 
-async fn launch(shared: &Arc<Shared>, spec: &Spec) -> Result<Sandbox, Error> {
+async fn launch(shared: &Arc<Shared>, spec: &Spec, network: Option<OwnedFd>) -> Result<Sandbox, Error> {
     let prepared = {
         let (shared, spec) = (shared.clone(), spec.clone());
         tokio::task::spawn_blocking(move || prepare(&shared, &spec))
             .await
             .expect("preparing does not panic")?
     };
-    match run(shared, spec, prepared).await? {
+    match run(shared, spec, prepared, network).await? {
         Report::Started => {}
         Report::Failed(failure) => return Err(of_launcher(&spec.id, failure)),
     }
@@ -108,6 +109,7 @@ fn launch_of(shared: &Shared, spec: &Spec, range: Range, cgroups: Vec<PathBuf>) 
         binds: spec.mounts.iter().map(bind).collect(),
         sandboxd: shared.programs.sandboxd.clone(),
         address: spec.address,
+        network: spec.network,
         resolv_conf: spec.resolv_conf.clone(),
         log_bytes: spec.limits.log_bytes,
         main: Main {
@@ -133,15 +135,20 @@ fn directories(place: &Path, range: Range) -> Result<(), (PathBuf, io::Error)> {
     make(file::RUN, 0o700, range.supervisor())
 }
 
-/// Runs the launcher with the locked launch file as its standard input.
-async fn run(shared: &Shared, spec: &Spec, launch: std::fs::File) -> Result<Report, Error> {
+/// Runs the launcher with the locked launch file as its standard input and the network namespace as standard error.
+async fn run(
+    shared: &Shared,
+    spec: &Spec,
+    launch: std::fs::File,
+    network: Option<OwnedFd>,
+) -> Result<Report, Error> {
     let program = &shared.programs.supervisor;
     let launcher = tokio::process::Command::new(program)
         .env_clear()
         .current_dir("/")
         .stdin(launch)
         .stdout(Stdio::piped())
-        .stderr(Stdio::null())
+        .stderr(network.map_or_else(Stdio::null, Stdio::from))
         .kill_on_drop(true)
         .spawn()
         .map_err(|source| failed(spec, "run", Some(program.clone()), source))?;

@@ -60,6 +60,7 @@ impl World {
             },
             limits: Limits { memory_bytes: Some(256 << 20), cpu_millis: None, pids: 128, log_bytes: 1 << 20 },
             address: None,
+            network: false,
             resolv_conf: None,
             labels: [("test".to_owned(), "yes".to_owned())].into(),
             root: image.root,
