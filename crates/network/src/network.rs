@@ -115,6 +115,11 @@ impl Network {
         Ok(())
     }
 
+    /// Marks an address as somebody's.
+    pub fn keep(&self, address: Ipv4Addr) {
+        self.inner.addresses.keep(address);
+    }
+
     /// Gives an address back whose sandbox is gone.
     pub fn give_back(&self, address: Ipv4Addr) {
         self.inner.addresses.give_back(address);

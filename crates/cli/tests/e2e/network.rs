@@ -51,6 +51,21 @@ def device():
 attempt("interface", device)
 "#;
 
+/// A Pod that does nothing, with its name as its label.
+fn pod(name: &str) -> String {
+    format!(
+        r#"
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}, labels: {{app: {name}}}}}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers:
+  - {{name: main, image: host, command: [sleep, "1000"], ports: [{{containerPort: 8080, name: web}}]}}
+"#
+    )
+}
+
 fn run(engine: &Engine, name: &str) {
     stdout(&engine.asb(&["run", "--detach", "--name", name]));
 }
@@ -121,12 +136,7 @@ fn root_inside_can_neither_forge_packets_nor_change_its_interface() {
 fn policies_open_and_close_the_way_between_sandboxes() {
     with_engine(|engine, _| {
         for name in ["client", "server", "other"] {
-            let pod = format!(
-                "{{apiVersion: v1, kind: Pod, metadata: {{name: {name}, labels: {{app: {name}}}}}, \
-                 spec: {{containers: [{{name: main, image: host, command: [sleep, '1000'], \
-                 ports: [{{containerPort: 8080, name: web}}]}}]}}}}"
-            );
-            stdout(&engine.kubectl_apply(&pod));
+            stdout(&engine.kubectl_apply(&pod(name)));
         }
         stdout(&engine.kubectl(&["wait", "--for=condition=Ready", "pod", "--all", "--timeout=30s"]));
         let listen = "import socket, threading\ndef run(port):\n  it = socket.create_server(('', port))\n  while True: it.accept()[0].sendall(b'hello')\nfor port in (8080, 9090): threading.Thread(target=run, args=(port,)).start()\nprint('up', flush=True)";
@@ -146,9 +156,7 @@ fn policies_open_and_close_the_way_between_sandboxes() {
         eventually("labels decide", || reaches("other", 8080));
         stdout(&engine.kubectl(&["delete", "networkpolicy", "server"]));
         eventually("what was allowed is taken back", || !reaches("client", 8080));
-        for pod in ["client", "server", "other"] {
-            stdout(&engine.kubectl(&["delete", "pod", pod, "--grace-period=0", "--force"]));
-        }
+        stdout(&engine.kubectl(&["delete", "pods", "--all"]));
     });
 }
 
@@ -180,7 +188,7 @@ fn names_of_sandboxes_and_services_are_known_to_their_neighbours() {
     with_engine(|engine, _| {
         run(engine, "a");
         run(engine, "b");
-        let service = "{apiVersion: v1, kind: Service, metadata: {name: both}, spec: {clusterIP: None, selector: {app: x}}}";
+        let service = "apiVersion: v1\nkind: Service\nmetadata: {name: both}\nspec: {clusterIP: None, selector: {app: x}}\n";
         stdout(&engine.kubectl_apply(service));
         for name in ["a", "b"] {
             stdout(&engine.kubectl(&["label", "pod", name, "app=x"]));
@@ -239,6 +247,44 @@ fn open_connections_live_through_kill_nine_of_the_engine() {
         assert_eq!(probe(engine, "a", &[format!("{PUBLIC}:80")]), [format!("answered {MACHINE}")]);
         run(engine, "b");
         assert_ne!(address(engine, "b"), before);
+    });
+}
+
+#[test]
+fn engines_that_are_killed_in_a_storm_leave_no_wires_and_no_rules() {
+    with_engine(|engine, outside| {
+        let _public = outside.serve(PUBLIC, 80);
+        for round in 0..10u64 {
+            let pods: String = (0..4).map(|at| pod(&format!("r{round}-{at}")) + "---\n").collect();
+            std::thread::scope(|scope| {
+                scope.spawn(|| engine.kubectl_apply(&pods));
+                eventually("the storm begins", || {
+                    !engine.kubectl(&["get", "pods", "-o", "name"]).stdout.is_empty()
+                });
+                // Each time at another point of the starts.
+                std::thread::sleep(std::time::Duration::from_millis(round * 5));
+            });
+            engine.kill();
+            engine.restart();
+            stdout(&engine.kubectl(&["delete", "pods", "--all"]));
+        }
+        run(engine, "last");
+        assert_eq!(probe(engine, "last", &[format!("{PUBLIC}:80")]), [format!("answered {MACHINE}")]);
+    });
+}
+
+#[test]
+fn a_hundred_sandboxes_at_once_have_addresses_of_their_own() {
+    with_engine(|engine, _| {
+        let pods: String = (0..100).map(|at| pod(&format!("p{at}")) + "---\n").collect();
+        stdout(&engine.kubectl_apply(&pods));
+        stdout(&engine.kubectl(&["wait", "--for=condition=Ready", "pod", "--all", "--timeout=60s"]));
+        let said = stdout(&engine.kubectl(&["get", "pods", "-o", "jsonpath={.items[*].status.podIP}"]));
+        let addresses: std::collections::BTreeSet<_> = said.split_whitespace().collect();
+        assert_eq!(addresses.len(), 100, "{said}");
+        let inside = stdout(&engine.kubectl(&["exec", "p7", "--", "cat", "/etc/hosts"]));
+        assert!(addresses.iter().any(|address| inside.contains(*address)), "{inside}");
+        stdout(&engine.kubectl(&["delete", "pods", "--all", "--wait=true"]));
     });
 }
 

@@ -78,7 +78,11 @@ impl Wires {
             versions: Mutex::default(),
             changed: Notify::new(),
         };
-        alone.iter().for_each(|address| wires.alone.keep(*address));
+        for address in alone {
+            wires.alone.keep(*address);
+            // No two Pods have the same one, even where it leads nowhere.
+            wires.network.iter().for_each(|network| network.keep(*address));
+        }
         wires
     }
 
@@ -132,19 +136,26 @@ impl Wires {
             .await
     }
 
+    /// Takes the rules and the name of a Pod back whose sandbox has ended. Its address stays its own.
+    pub async fn mute(&self, pod_uid: &str) {
+        let Ok(network) = &self.network else { return };
+        let id = pod_uid.to_owned();
+        let muted =
+            blocking(network, move |network| network.update(|facts| drop(facts.sandboxes.remove(&id))));
+        if let Err(error) = muted.await {
+            tracing::warn!(pod = pod_uid, error, "the rules of a Pod that has ended are still there");
+        }
+    }
+
     /// Takes a Pod's rules back, after its sandbox is gone, and its address.
     pub async fn leave(&self, pod_uid: &str, address: Ipv4Addr, wired: bool) {
-        let network = match &self.network {
-            Ok(network) if wired => network,
-            _ => return self.alone.give_back(address),
-        };
-        let id = pod_uid.to_owned();
-        let left =
-            blocking(network, move |network| network.update(|facts| drop(facts.sandboxes.remove(&id)))).await;
-        if let Err(error) = left {
-            tracing::warn!(pod = pod_uid, error, "the rules of a Pod that is gone are still there");
+        match &self.network {
+            Ok(network) if wired => {
+                self.mute(pod_uid).await;
+                network.give_back(address);
+            }
+            _ => self.alone.give_back(address),
         }
-        network.give_back(address);
     }
 
     /// Makes new places for those that were taken. For when there is time.

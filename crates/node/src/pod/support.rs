@@ -61,6 +61,7 @@ const CONTAINER_SECURITY: &[&str] = &[
 ];
 const POD_SECURITY: &[&str] = &["runAsGroup", "runAsNonRoot", "runAsUser", "seccompProfile"];
 const ENV: &[&str] = &["name", "value"];
+const PORT: &[&str] = &["containerPort", "name", "protocol"];
 const MOUNT: &[&str] = &["mountPath", "name", "readOnly"];
 
 /// The first field of a Pod spec that this node cannot honour, as a message with its path.
@@ -82,6 +83,9 @@ pub fn check(spec: &Value) -> Result<(), String> {
         check_security(security, &format!("{path}.securityContext"))?;
         for (at, env) in list(container, "env") {
             only(env, &format!("{path}.env[{at}]"), ENV)?;
+        }
+        for (at, port) in list(container, "ports") {
+            only(port, &format!("{path}.ports[{at}]"), PORT)?;
         }
         for (at, mount) in list(container, "volumeMounts") {
             only(mount, &format!("{path}.volumeMounts[{at}]"), MOUNT)?;
@@ -151,6 +155,10 @@ mod tests {
             (json!({"hostNetwork": true}), "spec.hostNetwork"),
             (json!({"initContainers": [{"name": "x"}]}), "spec.initContainers"),
             (json!({"containers": [{"name": "a"}, {"name": "b"}]}), "spec.containers[1]"),
+            (
+                json!({"containers": [{"ports": [{"containerPort": 80, "hostPort": 80}]}]}),
+                "spec.containers[0].ports[0].hostPort",
+            ),
             (
                 json!({"containers": [{"livenessProbe": {"exec": {"command": ["x"]}}}]}),
                 "spec.containers[0].livenessProbe",

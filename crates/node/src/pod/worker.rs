@@ -237,6 +237,7 @@ impl Worker {
             self.pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref()).unwrap_or("Always");
         if policy == "Never" || (policy == "OnFailure" && ended.exit == Exit::Code(0)) {
             self.report(&Container::Ended { since, ended, address }).await;
+            self.node.shared.wires().mute(&uid(&self.pod)).await;
             self.until_leave(std::future::pending::<()>()).await;
             return;
         }
