@@ -26,19 +26,30 @@ pub fn lock() -> io::Result<Lock> {
     Ok(Lock(file))
 }
 
-/// Lets packets of sandboxes through.
-pub fn switch_on(_: &Lock) -> io::Result<()> {
+/// Lets packets of sandboxes through; whether a guard is needed for that.
+pub fn switch_on(_: &Lock) -> io::Result<bool> {
     if is_on()? {
-        return Ok(());
+        return table_exists(GUARD);
     }
+    // The guard first: at no time does the machine pass on what it did not before.
+    guard()?;
+    std::fs::write(SWITCH, "1")?;
+    Ok(true)
+}
+
+/// Refuses to pass on what is nobody's of ours.
+pub fn guard() -> io::Result<()> {
     let mut batch = Batch::new(GUARD);
     batch.replace_table();
     batch.add_chain("forward", Some(Hook::FORWARD));
     let nobodys = [Match::NotInterfaceIn(OURS.to_owned()), Match::NotInterfaceOut(OURS.to_owned())];
     batch.add_rule("forward", &nobodys, &Verdict::Drop);
-    // The guard first: at no time does the machine pass on what it did not before.
-    batch.commit()?;
-    std::fs::write(SWITCH, "1")
+    batch.commit()
+}
+
+/// Whether somebody has removed the guard.
+pub fn is_unguarded() -> bool {
+    !table_exists(GUARD).unwrap_or(true)
 }
 
 /// Puts things back as they were, unless another engine still needs them.

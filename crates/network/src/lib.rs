@@ -39,4 +39,5 @@ pub use address::Addresses;
 pub use cidr::Cidr;
 pub use namespace::Namespace;
 pub use network::{Error, Network};
+pub use nft::Removals;
 pub use rules::Protocol;

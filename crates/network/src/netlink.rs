@@ -213,6 +213,26 @@ impl Socket {
     }
 }
 
+/// News of the packet filter, whoever changes it.
+pub fn netfilter_news() -> io::Result<OwnedFd> {
+    const NFTABLES: u32 = 1 << 6;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let protocol = Some(netlink::NETFILTER);
+    let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;
+    rustix::net::bind(&socket, &SocketAddrNetlink::new(0, NFTABLES))?;
+    Ok(socket)
+}
+
+/// The kinds of the messages that came together.
+pub fn kinds(mut messages: &[u8]) -> impl Iterator<Item = u16> {
+    std::iter::from_fn(move || {
+        let length = u32::from_ne_bytes(*messages.first_chunk()?) as usize;
+        let kind = u16::from_ne_bytes([*messages.get(4)?, *messages.get(5)?]);
+        messages = messages.get(length.max(HEADER).next_multiple_of(4)..).unwrap_or_default();
+        Some(kind)
+    })
+}
+
 /// The errno of an answer, positive; 0 is an acknowledgement.
 fn error_of(body: &[u8]) -> i32 {
     body.first_chunk().map_or(Errno::INVAL.raw_os_error(), |code| -i32::from_ne_bytes(*code))

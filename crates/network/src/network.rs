@@ -42,6 +42,8 @@ pub struct Network {
 
 struct Inner {
     place: Place,
+    /// Whether the machine passes packets on only because of us.
+    guarded: bool,
     mtu: u32,
     addresses: Addresses,
     parked: Mutex<VecDeque<Namespace>>,
@@ -69,7 +71,7 @@ impl Network {
                 .map_err(failed("make packet filter rules (nftables)"))?;
         }
         hold_gateway(&place).map_err(failed("make the interface of the gateway"))?;
-        forwarding::switch_on(&lock).map_err(failed("let packets of sandboxes through"))?;
+        let guarded = forwarding::switch_on(&lock).map_err(failed("let packets of sandboxes through"))?;
         drop(lock);
         let (first, last) = place.sandboxes();
         let addresses = Addresses::new(first, last);
@@ -77,7 +79,7 @@ impl Network {
         let mtu = mtu().unwrap_or(USUAL_MTU);
         let rules = Mutex::new(Rules { facts: Facts::default(), current: None });
         let (parked, zone) = Default::default();
-        let network = Self { inner: Arc::new(Inner { place, mtu, addresses, parked, rules, zone }) };
+        let network = Self { inner: Arc::new(Inner { place, guarded, mtu, addresses, parked, rules, zone }) };
         // Nothing may be missing that a start needs: the first one is made here and now.
         let first = network.make()?;
         network.parked().push_back(first);
@@ -144,15 +146,16 @@ impl Network {
 
     /// Puts the rules back if somebody has removed them, as a reloaded firewall does.
     pub fn heal(&self) -> Result<(), Error> {
+        if self.inner.guarded && forwarding::is_unguarded() {
+            forwarding::guard().map_err(failed("refuse to pass on the packets of others"))?;
+        }
         let mut rules = self.rules();
         // Before the first rules of this engine those of the last one hold, if there are any.
         if rules.current.is_none() || nft::table_exists(&self.inner.place.table()).unwrap_or(false) {
             return Ok(());
         }
-        tracing::warn!(
-            table = self.inner.place.table(),
-            "the packet filter rules of sandboxes were removed; making them anew"
-        );
+        let table = self.inner.place.table();
+        tracing::warn!(table, "the packet filter rules of sandboxes were removed; making them anew");
         rules.current = None;
         self.enforce(&mut rules)
     }

@@ -4,7 +4,7 @@ use std::io;
 use std::net::Ipv4Addr;
 
 use crate::cidr::Cidr;
-use crate::netlink::{Buffer, Open, Socket, flag};
+use crate::netlink::{Buffer, Open, Socket, flag, kinds, netfilter_news};
 
 const SUBSYSTEM: u16 = 10;
 const BATCH_BEGIN: u16 = 0x10;
@@ -289,6 +289,28 @@ pub fn table_exists(name: &str) -> io::Result<bool> {
     match Socket::netfilter()?.execute(&question) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         other => other.map(|()| true),
+    }
+}
+
+/// Tells when a table was removed, by anybody: a firewall that is reloaded removes all of them.
+pub struct Removals(tokio::net::UnixDatagram);
+
+impl Removals {
+    pub fn watch() -> io::Result<Self> {
+        // Of another family in truth; but what is done with it here is the same for all sockets with messages.
+        tokio::net::UnixDatagram::from_std(netfilter_news()?.into()).map(Self)
+    }
+
+    /// Waits for the next one.
+    pub async fn next(&self) {
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            match self.0.recv(&mut buffer).await {
+                Ok(length) if !kinds(&buffer[..length]).any(|kind| kind == (SUBSYSTEM << 8) | DELTABLE) => {}
+                // With an error, news were lost: it may have been this.
+                _ => return,
+            }
+        }
     }
 }
 

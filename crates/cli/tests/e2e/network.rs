@@ -251,6 +251,19 @@ fn open_connections_live_through_kill_nine_of_the_engine() {
 }
 
 #[test]
+fn rules_come_back_at_once_when_a_firewall_is_reloaded() {
+    with_engine(|engine, _| {
+        let _service = serve([0, 0, 0, 0].into(), 9000);
+        run(engine, "a");
+        let flushed = std::process::Command::new("nft").args(["flush", "ruleset"]).status();
+        assert!(flushed.expect("the tests need nftables").success());
+        eventually("the machine is out of reach again", || {
+            probe(engine, "a", &[format!("{MACHINE}:9000")]) == ["refused"]
+        });
+    });
+}
+
+#[test]
 fn engines_that_are_killed_in_a_storm_leave_no_wires_and_no_rules() {
     with_engine(|engine, outside| {
         let _public = outside.serve(PUBLIC, 80);

@@ -195,6 +195,7 @@ fn rules_that_somebody_removed_come_back() {
         let _service = serve(MACHINE, 22);
         text("nft", "flush ruleset");
         machine.network.heal().unwrap();
+        assert!(text("nft", "list tables").contains("asb-guard"), "nor does the machine pass on for others");
         assert_eq!(connect(sandbox.fd.as_fd(), MACHINE, 22), Attempt::Refused);
     });
 }

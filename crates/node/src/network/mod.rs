@@ -137,11 +137,17 @@ impl Wires {
     }
 
     /// Takes the rules and the name of a Pod back whose sandbox has ended. Its address stays its own.
-    pub async fn mute(&self, pod_uid: &str) {
+    pub async fn mute(&self, pod_uid: &str, address: Ipv4Addr) {
         let Ok(network) = &self.network else { return };
         let id = pod_uid.to_owned();
-        let muted =
-            blocking(network, move |network| network.update(|facts| drop(facts.sandboxes.remove(&id))));
+        let muted = blocking(network, move |network| {
+            network.update(|facts| {
+                // By now the Pod may have another sandbox, and that another address.
+                if facts.sandboxes.get(&id).is_some_and(|sandbox| sandbox.address == address) {
+                    facts.sandboxes.remove(&id);
+                }
+            })
+        });
         if let Err(error) = muted.await {
             tracing::warn!(pod = pod_uid, error, "the rules of a Pod that has ended are still there");
         }
@@ -151,7 +157,7 @@ impl Wires {
     pub async fn leave(&self, pod_uid: &str, address: Ipv4Addr, wired: bool) {
         match &self.network {
             Ok(network) if wired => {
-                self.mute(pod_uid).await;
+                self.mute(pod_uid, address).await;
                 network.give_back(address);
             }
             _ => self.alone.give_back(address),

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
+use asb_network::{Network, Removals};
 use futures::StreamExt;
 use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
@@ -12,8 +13,8 @@ use super::{Wires, blocking, key};
 
 /// Changes come in bunches: a moment is waited for the rest of them.
 const BUNCH: Duration = Duration::from_millis(10);
-/// How long rules may be gone that somebody else removed, as a reloaded firewall does.
-const HEAL: Duration = Duration::from_secs(1);
+/// The pause before something that failed is tried again.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// Runs until it is dropped.
 pub async fn run(client: &Client, wires: &Wires) {
@@ -90,18 +91,25 @@ async fn names(wires: &Wires) {
 
 async fn rules(wires: &Wires) {
     let Ok(network) = &wires.network else { return std::future::pending().await };
+    let removals = Removals::watch().inspect_err(|error| {
+        tracing::warn!(%error, "rules that somebody removes will only come back with the next change");
+    });
+    let removed = async || match &removals {
+        Ok(removals) => removals.next().await,
+        Err(_) => std::future::pending().await,
+    };
     loop {
         let done = tokio::select! {
             () = wires.changed.notified() => {
                 tokio::time::sleep(BUNCH).await;
                 wires.apply().await
             }
-            () = tokio::time::sleep(HEAL) => blocking(network, asb_network::Network::heal).await,
+            () = removed() => blocking(network, Network::heal).await,
         };
         if let Err(error) = done {
             tracing::error!(error, "the rules of the network are not as they should be; trying again");
             wires.changed.notify_one();
-            tokio::time::sleep(HEAL).await;
+            tokio::time::sleep(AGAIN).await;
         }
     }
 }

@@ -237,7 +237,7 @@ impl Worker {
             self.pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref()).unwrap_or("Always");
         if policy == "Never" || (policy == "OnFailure" && ended.exit == Exit::Code(0)) {
             self.report(&Container::Ended { since, ended, address }).await;
-            self.node.shared.wires().mute(&uid(&self.pod)).await;
+            self.node.shared.wires().mute(&uid(&self.pod), address).await;
             self.until_leave(std::future::pending::<()>()).await;
             return;
         }
@@ -378,7 +378,11 @@ async fn discard(node: &Node, sandbox: Sandbox) {
         return;
     }
     if let Some(address) = address {
-        node.shared.wires().leave(sandbox.id().as_str(), address, wired).await;
+        let leaving = node.clone();
+        // Nobody waits for this: what had the address is gone.
+        node.shared.ending.spawn(async move {
+            leaving.shared.wires().leave(sandbox.id().as_str(), address, wired).await;
+        });
     }
 }
 
