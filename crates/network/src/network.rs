@@ -5,6 +5,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::address::Addresses;
 use crate::dns::Zone;
@@ -19,6 +20,8 @@ use crate::{apply, forwarding, nft};
 const PARKED: usize = 4;
 /// Interfaces of sandboxes that have just ended may still have the name that is wanted.
 const ATTEMPTS: usize = 64;
+/// How long interfaces of sandboxes that have ended may take to go.
+const LAST_WIRES: Duration = Duration::from_secs(3);
 /// Where the machine does not say how large packets may be.
 const USUAL_MTU: u32 = 1500;
 
@@ -66,20 +69,35 @@ impl Network {
         let lock = forwarding::lock().map_err(failed("wait for other engines"))?;
         let place =
             Place::choose(data_dir, !used.is_empty()).map_err(failed("choose a range of addresses"))?;
+        let opened = Self::set_up(&place, used, &lock);
+        if opened.is_err() && used.is_empty() {
+            // Half a network is none; what is left of it is for whoever looks into the log.
+            if let Err(error) = take_down(&place, &lock) {
+                tracing::warn!(%error, "a network that could not be made was not removed");
+            }
+        }
+        opened
+    }
+
+    fn set_up(place: &Place, used: &[Ipv4Addr], lock: &forwarding::Lock) -> Result<Self, Error> {
         if !nft::table_exists(&place.table()).map_err(failed("look for packet filter rules (nftables)"))? {
-            apply::replace(&place, &Ruleset::default())
+            apply::replace(place, &Ruleset::default())
                 .map_err(failed("make packet filter rules (nftables)"))?;
         }
-        hold_gateway(&place).map_err(failed("make the interface of the gateway"))?;
-        let guarded = forwarding::switch_on(&lock).map_err(failed("let packets of sandboxes through"))?;
-        drop(lock);
+        hold_gateway(place).map_err(failed("make the interface of the gateway"))?;
+        let guarded = forwarding::switch_on(lock).map_err(failed("let packets of sandboxes through"))?;
         let (first, last) = place.sandboxes();
-        let addresses = Addresses::new(first, last);
-        used.iter().for_each(|address| addresses.keep(*address));
-        let mtu = mtu().unwrap_or(USUAL_MTU);
-        let rules = Mutex::new(Rules { facts: Facts::default(), current: None });
-        let (parked, zone) = Default::default();
-        let network = Self { inner: Arc::new(Inner { place, guarded, mtu, addresses, parked, rules, zone }) };
+        let inner = Inner {
+            place: place.clone(),
+            guarded,
+            mtu: mtu().unwrap_or(USUAL_MTU),
+            addresses: Addresses::new(first, last),
+            parked: Mutex::default(),
+            rules: Mutex::new(Rules { facts: Facts::default(), current: None }),
+            zone: Mutex::default(),
+        };
+        let network = Self { inner: Arc::new(inner) };
+        used.iter().for_each(|address| network.keep(*address));
         // Nothing may be missing that a start needs: the first one is made here and now.
         let first = network.make()?;
         network.parked().push_back(first);
@@ -160,16 +178,30 @@ impl Network {
         self.enforce(&mut rules)
     }
 
-    /// Removes every trace of this network. For when no sandbox is left; goes on past failures and tells the first.
+    /// Removes every trace of this network, unless a sandbox is left in it: that needs its rules.
+    ///
+    /// Goes on past failures and tells the first.
     pub fn close(self) -> Result<(), Error> {
-        self.parked().clear();
         let lock = forwarding::lock().map_err(failed("wait for other engines"))?;
-        let place = &self.inner.place;
-        let links = Links::open().map_err(failed("remove interfaces"))?;
-        let gone = links.remove(&place.holder()).map_err(failed("remove the interface of the gateway"));
-        let rules = apply::remove(place).map_err(failed("remove packet filter rules"));
-        let off = forwarding::switch_off(&lock).map_err(failed("switch the passing on of packets off"));
-        gone.and(rules).and(off)
+        let until = Instant::now() + LAST_WIRES;
+        while self.has_others() {
+            // Sandboxes that have just ended are not quite gone yet.
+            if Instant::now() > until {
+                tracing::info!("the network stays: a sandbox is in it");
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.parked().clear();
+        take_down(&self.inner.place, &lock)
+    }
+
+    /// Whether there are interfaces of more than the namespaces that wait.
+    fn has_others(&self) -> bool {
+        let parked: Vec<_> = self.parked().iter().map(|namespace| namespace.address).collect();
+        let address = |name: String| self.inner.place.address_of(&name);
+        let mut all = link::names().unwrap_or_default().into_iter().filter_map(address);
+        all.any(|address| !parked.contains(&address))
     }
 
     fn try_make(&self) -> io::Result<Namespace> {
@@ -238,6 +270,15 @@ impl Network {
     fn rules(&self) -> MutexGuard<'_, Rules> {
         self.inner.rules.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Removes what all sandboxes shared.
+fn take_down(place: &Place, lock: &forwarding::Lock) -> Result<(), Error> {
+    let links = Links::open().map_err(failed("remove interfaces"))?;
+    let gone = links.remove(&place.holder()).map_err(failed("remove the interface of the gateway"));
+    let rules = apply::remove(place).map_err(failed("remove packet filter rules"));
+    let off = forwarding::switch_off(lock).map_err(failed("switch the passing on of packets off"));
+    gone.and(rules).and(off)
 }
 
 /// The gateway's address on an interface of its own, there for as long as the network is.

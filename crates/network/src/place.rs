@@ -41,14 +41,14 @@ impl Place {
     }
 
     pub fn interface_of(&self, address: Ipv4Addr) -> String {
-        let number = u32::from(address) - u32::from(self.range.first());
+        let number = u32::from(address).wrapping_sub(self.range.first().into());
         format!("{}{number:04x}", self.prefix())
     }
 
     /// Whose interface it is: the reverse of [`Place::interface_of`].
     pub fn address_of(&self, interface: &str) -> Option<Ipv4Addr> {
         let number = u32::from_str_radix(interface.strip_prefix(&self.prefix())?, 16).ok()?;
-        Some((u32::from(self.range.first()) + number).into())
+        Some(u32::from(self.range.first()).wrapping_add(number).into())
     }
 
     /// The table of packet filter rules.

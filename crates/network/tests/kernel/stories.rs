@@ -1,7 +1,7 @@
 //! What passes and what does not.
 
 use std::net::{Ipv4Addr, UdpSocket};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 use asb_network::policy::{Allowed, Labels, Namespaces, Policy, PolicyPeer, Selector};
 use asb_network::{Network, leak};
@@ -120,7 +120,7 @@ fn a_sandbox_that_is_not_known_yet_sends_nothing() {
 }
 
 #[test]
-fn packets_with_another_source_are_sent_to_lan() {
+fn packets_with_another_source_are_dropped() {
     on_a_machine(|machine| {
         let (a, b) = (machine.sandbox("a"), machine.sandbox("b"));
         open_between(machine);
@@ -206,17 +206,29 @@ fn machine_passes_packets_on_for_nobody_else_and_forgets_that_it_did() {
         let forwarding = || std::fs::read_to_string("/proc/sys/net/ipv4/ip_forward").unwrap();
         assert_eq!(forwarding().trim(), "1");
         // Another network of the machine's, which never was to be reached from outside.
+        let lan = machine.take();
         ip("link add lan0 type veth peer name far0");
+        ip(&format!("link set far0 netns /proc/{}/fd/{}", std::process::id(), lan.fd.as_raw_fd()));
         ip("addr add 172.20.0.1/24 dev lan0");
         ip("link set lan0 up");
-        ip("link set far0 up");
-        let before = sent_to_lan();
-        machine.outside.run(|| {
-            ip("route add 172.20.0.0/24 via 192.0.2.2");
-            let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
-            socket.send_to(b"hello", "172.20.0.2:9").unwrap();
+        let receiver = inside(&lan, || {
+            ip("addr add 172.20.0.2/24 dev far0");
+            ip("link set far0 up");
+            UdpSocket::bind("172.20.0.2:9").unwrap()
         });
-        assert_eq!(sent_to_lan(), before, "nothing left through the other interface");
+        machine.outside.run(|| ip("route add 172.20.0.0/24 via 192.0.2.2"));
+        let send = || {
+            machine.outside.run(|| {
+                let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+                socket.send_to(b"hello", "172.20.0.2:9").map(drop).unwrap();
+            });
+        };
+        assert_eq!(arrives(&receiver, send), None);
+        text("nft", "delete table inet asb-guard");
+        assert!(arrives(&receiver, send).is_some(), "it is the guard that refuses");
+        machine.network.heal().unwrap();
+        assert_eq!(arrives(&receiver, send), None);
+        drop((receiver, lan));
 
         machine.sandbox("a");
         let name = text("ip", "-br link");
@@ -229,6 +241,19 @@ fn machine_passes_packets_on_for_nobody_else_and_forgets_that_it_did() {
 }
 
 #[test]
+fn rules_stay_for_as_long_as_a_sandbox_does() {
+    on_a_machine(|machine| {
+        let _service = serve(MACHINE, 22);
+        let sandbox = machine.sandbox("a");
+        machine.network.clone().close().unwrap();
+        assert_eq!(connect(sandbox.fd.as_fd(), MACHINE, 22), Attempt::Refused);
+        drop(sandbox);
+        machine.network.clone().close().unwrap();
+        eventually(|| leak::check(machine.data_dir.path()).is_empty());
+    });
+}
+
+#[test]
 fn two_engines_share_a_machine() {
     on_a_machine(|machine| {
         let _service = machine.outside.serve(PUBLIC, 80);
@@ -237,9 +262,8 @@ fn two_engines_share_a_machine() {
         assert_ne!(other.gateway(), machine.network.gateway());
         let neighbour = other.make().unwrap();
         other.update(|facts| drop(facts.sandboxes.insert("n".into(), known("n", &neighbour)))).unwrap();
-        let sandbox = machine.sandbox("a");
+        drop(machine.sandbox("a"));
         machine.network.clone().close().unwrap();
-        drop(sandbox);
         assert_eq!(connect(neighbour.fd.as_fd(), PUBLIC, 80), Attempt::Answered(MACHINE), "goes on alone");
         drop(neighbour);
         other.close().unwrap();
@@ -292,12 +316,6 @@ fn time_of_a_namespace_and_of_its_rules() {
             println!("{what}: p50 {:?}, p90 {:?}", times[50], times[90]);
         }
     });
-}
-
-fn sent_to_lan() -> u64 {
-    let table = std::fs::read_to_string("/proc/thread-self/net/dev").unwrap();
-    let line = table.lines().find(|line| line.trim().starts_with("lan0:")).unwrap();
-    line.split_whitespace().nth(10).unwrap().parse().unwrap()
 }
 
 fn text(program: &str, args: &str) -> String {

@@ -160,6 +160,8 @@ impl Wires {
                 self.mute(pod_uid, address).await;
                 network.give_back(address);
             }
+            // Of a network that an earlier engine had.
+            Err(_) if wired => {}
             _ => self.alone.give_back(address),
         }
     }
@@ -194,15 +196,14 @@ impl Wires {
     fn note_policy(&self, object: &NetworkPolicy, exists: bool) {
         let key = key(object);
         let version = object.resource_version().and_then(|version| version.parse().ok()).unwrap_or(0);
-        {
-            let mut versions = self.versions();
-            // An object that is gone has the version of its end or, with some servers, that of its last change.
-            let stale = |known: &u64| if exists { *known >= version } else { *known > version };
-            if versions.get(&key).is_some_and(stale) {
-                return;
-            }
-            versions.insert(key.clone(), version);
+        // Held to the end: of two who learn of the same policy, the one who knows less comes first or not at all.
+        let mut versions = self.versions();
+        // An object that is gone has the version of its end or, with some servers, that of its last change.
+        let stale = |known: &u64| if exists { *known >= version } else { *known > version };
+        if versions.get(&key).is_some_and(stale) {
+            return;
         }
+        versions.insert(key.clone(), version);
         let policy = exists.then(|| {
             policy::policy(object).unwrap_or_else(|problem| {
                 tracing::warn!(
@@ -225,7 +226,8 @@ impl Wires {
     /// Policies that are not among these are gone.
     fn keep_policies(&self, keys: &HashSet<String>) {
         // Forgotten altogether: one that came after the list is told of again.
-        self.versions().retain(|key, _| keys.contains(key));
+        let mut versions = self.versions();
+        versions.retain(|key, _| keys.contains(key));
         self.note(|facts| facts.policies.retain(|key, _| keys.contains(key)));
         self.changed.notify_one();
     }

@@ -1,0 +1,241 @@
+//! What a rule looks at and what becomes of a packet, in the kernel's words: loads into registers and comparisons.
+
+use super::ITEM;
+use crate::cidr::Cidr;
+use crate::netlink::Buffer;
+
+/// What becomes of a packet.
+#[derive(Debug, Clone)]
+pub enum Verdict {
+    Accept,
+    Drop,
+    Goto(String),
+    /// As its entry in a map says, for its source or its destination; if it has none, the next rule is asked.
+    BySource(&'static str),
+    ByDestination(&'static str),
+    /// Refused, and the sender is told so.
+    Reset,
+    Unreachable,
+    /// Leaves with the machine's own address as its source.
+    Masquerade,
+}
+
+/// What a rule looks at; all of a rule's matches must hold.
+#[derive(Debug, Clone)]
+pub enum Match {
+    /// Interfaces whose names begin so.
+    InterfaceIn(String),
+    InterfaceOut(String),
+    NotInterfaceIn(String),
+    NotInterfaceOut(String),
+    Ipv4,
+    Protocol(u8),
+    Source(Cidr),
+    Destination(Cidr),
+    NotSource(Cidr),
+    NotDestination(Cidr),
+    SourceIn(String),
+    DestinationIn(String),
+    DestinationAndPortIn(String),
+    InterfaceAndSourceIn(String),
+    Ports(u16, u16),
+    /// Belongs to a connection that was allowed when it began.
+    Established,
+    Invalid,
+}
+
+const ACCEPT: i32 = 1;
+const DROP: i32 = 0;
+pub const GOTO: i32 = -4;
+
+/// The register that a verdict goes to.
+const VERDICT: u32 = 0;
+/// The first register for everything else.
+const R0: u32 = 8;
+
+const EQUAL: u32 = 0;
+const NOT_EQUAL: u32 = 1;
+const AT_MOST: u32 = 3;
+const AT_LEAST: u32 = 5;
+
+/// Offsets in an IPv4 header.
+const SOURCE: u32 = 12;
+const DESTINATION: u32 = 16;
+
+fn expression(list: &mut Buffer, name: &str, fill: impl FnOnce(&mut Buffer)) {
+    list.nested(ITEM, |item| {
+        item.text(1, name);
+        item.nested(2, fill);
+    });
+}
+
+pub fn value(buffer: &mut Buffer, kind: u16, bytes: &[u8]) {
+    buffer.nested(kind, |data| data.attribute(1, bytes));
+}
+
+fn meta(list: &mut Buffer, key: u32, register: u32) {
+    expression(list, "meta", |it| {
+        it.number(1, register);
+        it.number(2, key);
+    });
+}
+
+fn payload(list: &mut Buffer, base: u32, offset: u32, length: u32, register: u32) {
+    expression(list, "payload", |it| {
+        it.number(1, register);
+        it.number(2, base);
+        it.number(3, offset);
+        it.number(4, length);
+    });
+}
+
+fn compare(list: &mut Buffer, operator: u32, bytes: &[u8]) {
+    expression(list, "cmp", |it| {
+        it.number(1, R0);
+        it.number(2, operator);
+        value(it, 3, bytes);
+    });
+}
+
+fn interface(list: &mut Buffer, key: u32, operator: u32, prefix: &str) {
+    meta(list, key, R0);
+    // Compared to the length of the prefix: what follows does not matter.
+    compare(list, operator, prefix.as_bytes());
+}
+
+fn block(list: &mut Buffer, offset: u32, operator: u32, cidr: Cidr) {
+    payload(list, 1, offset, 4, R0);
+    if cidr.length() < 32 {
+        expression(list, "bitwise", |it| {
+            it.number(1, R0);
+            it.number(2, R0);
+            it.number(3, 4);
+            value(it, 4, &cidr.mask().octets());
+            value(it, 5, &[0; 4]);
+        });
+    }
+    compare(list, operator, &cidr.first().octets());
+}
+
+fn lookup(list: &mut Buffer, set: &str, into_verdict: bool) {
+    expression(list, "lookup", |it| {
+        it.text(1, set);
+        it.number(2, R0);
+        if into_verdict {
+            it.number(3, VERDICT);
+        }
+    });
+}
+
+/// The bits of a connection's state, of which at least one must be set.
+fn state(list: &mut Buffer, bits: u32) {
+    expression(list, "ct", |it| {
+        it.number(1, R0);
+        it.number(2, 0);
+    });
+    expression(list, "bitwise", |it| {
+        it.number(1, R0);
+        it.number(2, R0);
+        it.number(3, 4);
+        value(it, 4, &bits.to_ne_bytes());
+        value(it, 5, &[0; 4]);
+    });
+    compare(list, NOT_EQUAL, &[0; 4]);
+}
+
+pub fn write_match(list: &mut Buffer, one: &Match) {
+    const IN: u32 = 6;
+    const OUT: u32 = 7;
+    const FAMILY: u32 = 15;
+    const L4: u32 = 16;
+    match one {
+        Match::InterfaceIn(prefix) => interface(list, IN, EQUAL, prefix),
+        Match::InterfaceOut(prefix) => interface(list, OUT, EQUAL, prefix),
+        Match::NotInterfaceIn(prefix) => interface(list, IN, NOT_EQUAL, prefix),
+        Match::NotInterfaceOut(prefix) => interface(list, OUT, NOT_EQUAL, prefix),
+        Match::Ipv4 => {
+            meta(list, FAMILY, R0);
+            compare(list, EQUAL, &[2]);
+        }
+        Match::Protocol(protocol) => {
+            meta(list, L4, R0);
+            compare(list, EQUAL, &[*protocol]);
+        }
+        Match::Source(cidr) => block(list, SOURCE, EQUAL, *cidr),
+        Match::Destination(cidr) => block(list, DESTINATION, EQUAL, *cidr),
+        Match::NotSource(cidr) => block(list, SOURCE, NOT_EQUAL, *cidr),
+        Match::NotDestination(cidr) => block(list, DESTINATION, NOT_EQUAL, *cidr),
+        Match::SourceIn(set) => {
+            payload(list, 1, SOURCE, 4, R0);
+            lookup(list, set, false);
+        }
+        Match::DestinationIn(set) => {
+            payload(list, 1, DESTINATION, 4, R0);
+            lookup(list, set, false);
+        }
+        Match::DestinationAndPortIn(set) => {
+            payload(list, 1, DESTINATION, 4, R0);
+            payload(list, 2, 2, 2, R0 + 1);
+            lookup(list, set, false);
+        }
+        Match::InterfaceAndSourceIn(set) => {
+            meta(list, IN, R0);
+            payload(list, 1, SOURCE, 4, R0 + 4);
+            lookup(list, set, false);
+        }
+        Match::Ports(first, last) => {
+            payload(list, 2, 2, 2, R0);
+            if first == last {
+                compare(list, EQUAL, &first.to_be_bytes());
+            } else {
+                compare(list, AT_LEAST, &first.to_be_bytes());
+                compare(list, AT_MOST, &last.to_be_bytes());
+            }
+        }
+        Match::Established => state(list, 2 | 4),
+        Match::Invalid => state(list, 1),
+    }
+}
+
+pub fn write_verdict(list: &mut Buffer, what: &Verdict) {
+    let immediate = |list: &mut Buffer, code, chain: Option<&str>| {
+        expression(list, "immediate", |it| {
+            it.number(1, VERDICT);
+            it.nested(2, |data| verdict(data, code, chain));
+        });
+    };
+    let reject = |list: &mut Buffer, kind, code: Option<u8>| {
+        expression(list, "reject", |it| {
+            it.number(1, kind);
+            if let Some(code) = code {
+                it.attribute(2, &[code]);
+            }
+        });
+    };
+    match what {
+        Verdict::Accept => immediate(list, ACCEPT, None),
+        Verdict::Drop => immediate(list, DROP, None),
+        Verdict::Goto(chain) => immediate(list, GOTO, Some(chain)),
+        Verdict::BySource(map) => {
+            payload(list, 1, SOURCE, 4, R0);
+            lookup(list, map, true);
+        }
+        Verdict::ByDestination(map) => {
+            payload(list, 1, DESTINATION, 4, R0);
+            lookup(list, map, true);
+        }
+        Verdict::Reset => reject(list, 1, None),
+        // "Administratively prohibited", in the words of either family.
+        Verdict::Unreachable => reject(list, 2, Some(3)),
+        Verdict::Masquerade => expression(list, "masq", |_| {}),
+    }
+}
+
+pub fn verdict(data: &mut Buffer, code: i32, chain: Option<&str>) {
+    data.nested(2, |verdict| {
+        verdict.attribute(1, &code.to_be_bytes());
+        if let Some(chain) = chain {
+            verdict.text(2, chain);
+        }
+    });
+}
