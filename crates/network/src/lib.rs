@@ -18,6 +18,7 @@
 //! | `dns` | names of sandboxes for sandboxes, and the way to all other names |
 //! | `forwarding` | lets the machine pass packets on for sandboxes only |
 //! | `nft`, `link`, `netlink` | the kernel's languages |
+//! | `leak`, `testing` | for tests: what was left behind, and a machine of their own |
 
 mod address;
 mod apply;
