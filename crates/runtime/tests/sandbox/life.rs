@@ -235,3 +235,27 @@ async fn many_at_once_have_ranges_of_their_own_and_leave_nothing() {
     assert!(world.native.list().await.expect("lists").is_empty());
     world.finish().await;
 }
+
+#[tokio::test]
+async fn sandbox_starts_in_the_network_namespace_it_is_given() {
+    let world = World::new();
+    let mut holder =
+        std::process::Command::new("unshare").args(["--net", "sleep", "1000"]).spawn().expect("runs");
+    let path = format!("/proc/{}/ns/net", holder.id());
+    let of = |path: &str| std::fs::read_link(path).expect("readable");
+    while of(&path) == of("/proc/self/ns/net") {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    let namespace = std::fs::File::open(&path).expect("opens");
+    let sandbox = world.native.start_in(namespace.into(), &world.spec(&[])).await.expect("starts");
+    let seen = run(&sandbox, &shell("readlink /proc/self/ns/net")).await;
+    assert_eq!(seen.stdout.trim(), of(&path).to_string_lossy());
+    assert!(sandbox.spec().network, "whoever finds it again knows");
+    holder.kill().expect("killed");
+    holder.wait().expect("reaped");
+
+    let no_namespace = std::fs::File::open("/dev/null").expect("opens");
+    let refused = world.native.start_in(no_namespace.into(), &world.spec(&[])).await;
+    assert!(refused.is_err(), "never in the machine's own");
+    world.finish().await;
+}
