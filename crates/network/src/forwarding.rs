@@ -9,6 +9,7 @@ use std::io;
 
 use crate::link;
 use crate::nft::{Batch, Hook, Match, Verdict, table_exists};
+use crate::place::Place;
 
 /// One for each network namespace, so a lock on it is one for each as well.
 const SWITCH: &str = "/proc/sys/net/ipv4/ip_forward";
@@ -54,7 +55,7 @@ pub fn is_unguarded() -> bool {
 
 /// Puts things back as they were, unless another engine still needs them.
 pub fn switch_off(_: &Lock) -> io::Result<()> {
-    if link::names()?.iter().any(|name| is_holder(name)) || !table_exists(GUARD)? {
+    if link::names()?.iter().any(|name| Place::of_holder(name).is_some()) || !table_exists(GUARD)? {
         return Ok(());
     }
     std::fs::write(SWITCH, "0")?;
@@ -65,9 +66,4 @@ pub fn switch_off(_: &Lock) -> io::Result<()> {
 
 fn is_on() -> io::Result<bool> {
     std::fs::read_to_string(SWITCH).map(|text| text.trim() == "1")
-}
-
-fn is_holder(name: &str) -> bool {
-    name.strip_prefix(OURS)
-        .is_some_and(|tag| tag.len() == 6 && tag.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }

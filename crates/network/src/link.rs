@@ -22,6 +22,7 @@ const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
 const IFLA_LINKINFO: u16 = 18;
+const IFLA_IFALIAS: u16 = 20;
 const IFLA_NET_NS_FD: u16 = 28;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
@@ -91,6 +92,32 @@ impl Links {
             message.text(IFLA_IFNAME, name);
             message.nested(IFLA_LINKINFO, |info| info.text(IFLA_INFO_KIND, "bridge"));
         })
+    }
+
+    /// Notes on an interface whose it is. (A new one cannot be given a note.)
+    pub fn note_owner(&self, interface: u32, owner: &str) -> io::Result<()> {
+        self.say(RTM_NEWLINK, flag::ACK, |message| {
+            message.put(&link(interface, 0, 0));
+            message.attribute(IFLA_IFALIAS, owner.as_bytes());
+        })
+    }
+
+    /// All interfaces with a note, and what it says.
+    pub fn owners(&self) -> io::Result<Vec<(String, String)>> {
+        let mut question = Buffer::default();
+        let open = question.message(RTM_GETLINK, flag::DUMP);
+        question.put(&link(0, 0, 0));
+        question.end_message(open);
+        let mut found = Vec::new();
+        self.0.dump(&question, |answer| {
+            let text = |wanted: u16| {
+                let mut all = attributes(answer.get(16..)?);
+                let (_, value) = all.find(|(kind, _)| *kind == wanted)?;
+                Some(String::from_utf8_lossy(value).trim_end_matches('\0').to_owned())
+            };
+            found.extend(text(IFLA_IFNAME).zip(text(IFLA_IFALIAS)));
+        })?;
+        Ok(found)
     }
 
     pub fn set_up(&self, interface: u32) -> io::Result<()> {

@@ -22,6 +22,8 @@ const PARKED: usize = 4;
 const ATTEMPTS: usize = 64;
 /// How long interfaces of sandboxes that have ended may take to go.
 const LAST_WIRES: Duration = Duration::from_secs(3);
+/// What the kernel keeps of a note on an interface.
+const LONGEST_NOTE: usize = 256;
 /// Where the machine does not say how large packets may be.
 const USUAL_MTU: u32 = 1500;
 
@@ -67,9 +69,15 @@ impl Network {
     /// [`Network::update`]; where there are none, nothing passes until then.
     pub fn open(data_dir: &Path, used: &[Ipv4Addr]) -> Result<Self, Error> {
         let lock = forwarding::lock().map_err(failed("wait for other engines"))?;
+        if let Err(error) = remove_orphans(&lock) {
+            tracing::warn!(
+                error = &error as &dyn std::error::Error,
+                "what is left of another engine was not removed"
+            );
+        }
         let place =
             Place::choose(data_dir, !used.is_empty()).map_err(failed("choose a range of addresses"))?;
-        let opened = Self::set_up(&place, used, &lock);
+        let opened = Self::set_up(&place, data_dir, used, &lock);
         if opened.is_err() && used.is_empty() {
             // Half a network is none; what is left of it is for whoever looks into the log.
             if let Err(error) = take_down(&place, &lock) {
@@ -79,12 +87,17 @@ impl Network {
         opened
     }
 
-    fn set_up(place: &Place, used: &[Ipv4Addr], lock: &forwarding::Lock) -> Result<Self, Error> {
+    fn set_up(
+        place: &Place,
+        data_dir: &Path,
+        used: &[Ipv4Addr],
+        lock: &forwarding::Lock,
+    ) -> Result<Self, Error> {
         if !nft::table_exists(&place.table()).map_err(failed("look for packet filter rules (nftables)"))? {
             apply::replace(place, &Ruleset::default())
                 .map_err(failed("make packet filter rules (nftables)"))?;
         }
-        hold_gateway(place).map_err(failed("make the interface of the gateway"))?;
+        hold_gateway(place, data_dir).map_err(failed("make the interface of the gateway"))?;
         let guarded = forwarding::switch_on(lock).map_err(failed("let packets of sandboxes through"))?;
         let (first, last) = place.sandboxes();
         let inner = Inner {
@@ -281,16 +294,37 @@ fn take_down(place: &Place, lock: &forwarding::Lock) -> Result<(), Error> {
     gone.and(rules).and(off)
 }
 
+/// Removes the networks of engines that were killed and whose data directories are gone: no engine will come back to
+/// them. One with a sandbox or a waiting namespace in it is somebody's, wherever that has its data.
+fn remove_orphans(lock: &forwarding::Lock) -> Result<(), Error> {
+    let look = || Ok((Links::open()?.owners()?, link::names()?));
+    let (owners, names) = look().map_err(failed("look for what other engines have left"))?;
+    for (holder, data_dir) in owners {
+        let Some(place) = Place::of_holder(&holder) else { continue };
+        let in_use = names.iter().any(|name| name.starts_with(&place.prefix()));
+        if !in_use && !Path::new(&data_dir).exists() {
+            tracing::info!(interface = holder, data_dir, "removing the network of an engine that is gone");
+            take_down(&place, lock)?;
+        }
+    }
+    Ok(())
+}
+
 /// The gateway's address on an interface of its own, there for as long as the network is.
-fn hold_gateway(place: &Place) -> io::Result<()> {
+fn hold_gateway(place: &Place, data_dir: &Path) -> io::Result<()> {
     let links = Links::open()?;
     let exists = |error: &io::Error| error.kind() == io::ErrorKind::AlreadyExists;
     match links.add_holder(&place.holder()) {
         Err(error) if !exists(&error) => return Err(error),
         _ => {}
     }
+    let interface = link::index(&place.holder())?;
+    let owner = data_dir.canonicalize()?;
+    if let Some(owner) = owner.to_str().filter(|owner| owner.len() < LONGEST_NOTE) {
+        links.note_owner(interface, owner)?;
+    }
     let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", place.holder()), "1");
-    match links.add_address(link::index(&place.holder())?, place.gateway()) {
+    match links.add_address(interface, place.gateway()) {
         Err(error) if !exists(&error) => Err(error),
         _ => Ok(()),
     }

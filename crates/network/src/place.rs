@@ -35,6 +35,13 @@ impl Place {
         format!("asb{}", self.tag)
     }
 
+    /// The reverse of [`Place::holder`], for names alone: the addresses are not known.
+    pub fn of_holder(interface: &str) -> Option<Self> {
+        let tag = interface.strip_prefix("asb").filter(|tag| tag.len() == 6)?;
+        let is_tag = tag.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_tag.then(|| Self { tag: tag.to_owned(), range: CANDIDATES })
+    }
+
     /// What the names of the machine's ends of all sandboxes begin with.
     pub fn prefix(&self) -> String {
         format!("asb{}-", self.tag)

@@ -44,6 +44,8 @@ pub fn on_a_machine(story: impl FnOnce(&Outside) + Send) {
         let thread = scope.spawn(|| {
             let outside = Outside(new_namespace());
             let _machine = new_namespace();
+            // A new one begins with what the real machine has at the moment.
+            std::fs::write("/proc/sys/net/ipv4/ip_forward", "0").expect("root may write there");
             outside.join_machine();
             story(&outside);
         });

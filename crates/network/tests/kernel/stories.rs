@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use asb_network::policy::{Allowed, Labels, Namespaces, Policy, PolicyPeer, Selector};
 use asb_network::{Network, leak};
 
-use asb_network::testing::{Attempt, MACHINE, METADATA, PRIVATE, PUBLIC, connect, ip, serve};
+use asb_network::testing::{self, Attempt, MACHINE, METADATA, PRIVATE, PUBLIC, connect, ip, serve};
 
 use crate::machine::{Machine, arrives, inside, known, on_a_machine};
 
@@ -330,4 +330,27 @@ fn eventually(mut is_true: impl FnMut() -> bool) {
         assert!(std::time::Instant::now() < until, "never happened");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
+}
+
+#[test]
+fn network_of_an_engine_that_is_gone_with_its_data_is_removed_by_the_next() {
+    testing::on_a_machine(|_| {
+        let directory = || tempfile::tempdir().unwrap();
+        let (gone, stopped, next, witness) = (directory(), directory(), directory(), directory());
+        // Killed, both of them: nothing is closed.
+        drop(Network::open(gone.path(), &[]).unwrap());
+        drop(Network::open(stopped.path(), &[]).unwrap());
+        std::fs::copy(gone.path().join("network.json"), witness.path().join("network.json")).unwrap();
+        gone.close().unwrap();
+        // What waited for sandboxes goes with the engine, a moment later.
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+        while leak::check(witness.path()).len() != 2 {
+            assert!(std::time::Instant::now() < until, "{:?}", leak::check(witness.path()));
+            std::thread::yield_now();
+        }
+        let network = Network::open(next.path(), &[]).unwrap();
+        assert_eq!(leak::check(witness.path()), Vec::<String>::new());
+        assert!(!leak::check(stopped.path()).is_empty(), "its engine may come back");
+        network.close().unwrap();
+    });
 }
