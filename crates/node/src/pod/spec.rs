@@ -7,11 +7,14 @@ use std::path::{Path, PathBuf};
 use asb_runtime::image::Identity;
 use asb_runtime::{Image, Limits, Mount, Process, SandboxId, Spec};
 use k8s_openapi::api::core::v1::{Container, Pod};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt;
 
 use super::dns;
+use super::downward::Ceiling;
+use super::env::{self, Sources, set};
 use super::expand::expand;
+use super::quantity::millis;
+use crate::references::References;
 
 /// Processes and threads that a sandbox may have at once.
 const PIDS: u32 = 1024;
@@ -36,9 +39,11 @@ pub struct Parts<'a> {
     pub resolver: Option<Ipv4Addr>,
     /// Host directory of each volume, by volume name.
     pub volumes: &'a BTreeMap<String, PathBuf>,
+    /// ConfigMaps and Secrets that the Pod names.
+    pub references: &'a References,
     pub restarts: u32,
-    /// The memory limit of a container that names none.
-    pub default_memory: u64,
+    /// The limits of a container that names none.
+    pub ceiling: Ceiling,
 }
 
 /// Why a Pod cannot be run as it is, in the kubelet's words.
@@ -76,9 +81,9 @@ pub fn translate(pod: &Pod, parts: Parts<'_>) -> Result<Spec, Refusal> {
         hostname: spec.hostname.clone().unwrap_or_else(|| pod.name_any()),
         read_only_root: security.and_then(|it| it.read_only_root_filesystem).unwrap_or(false),
         labels: labels(pod, &parts),
+        process: process(pod, container, &parts)?,
         mounts: mounts(container, parts.volumes, parts.image_volumes)?,
-        process: process(pod, container, &parts.image)?,
-        limits: limits(container, parts.default_memory)?,
+        limits: limits(container, parts.ceiling.memory)?,
         address: Some(parts.address),
         network: false, // the runtime says so where it is true
         resolv_conf: dns::resolv_conf(spec, &pod.namespace().unwrap_or_default(), parts.resolver),
@@ -97,17 +102,17 @@ fn labels(pod: &Pod, parts: &Parts<'_>) -> BTreeMap<String, String> {
     known.into_iter().chain(signal).map(|(label, value)| (label.to_owned(), value)).collect()
 }
 
-fn process(pod: &Pod, container: &Container, image: &Image) -> Result<Process, Refusal> {
+fn process(pod: &Pod, container: &Container, parts: &Parts<'_>) -> Result<Process, Refusal> {
+    let image = &parts.image;
     let Identity { uid, gid, groups, home } = user(pod, container, image)?;
     let mut env = image.config.variables();
     if !env.iter().any(|(name, _)| name == "HOME") {
         set(&mut env, "HOME", home.unwrap_or_else(|| "/".to_owned()));
     }
     set(&mut env, "HOSTNAME", pod.name_any());
-    for variable in container.env.iter().flatten() {
-        let value = expand(variable.value.as_deref().unwrap_or_default(), &env);
-        set(&mut env, &variable.name, value);
-    }
+    let sources = Sources { references: parts.references, address: parts.address, ceiling: parts.ceiling };
+    let own = env::variables(pod, container, &sources)?;
+    own.iter().for_each(|(name, value)| set(&mut env, name, value.clone()));
     let args = container.args.clone().unwrap_or_default();
     let given = container.command.clone().filter(|command| !command.is_empty());
     let entrypoint = || image.config.entrypoint.clone();
@@ -117,7 +122,7 @@ fn process(pod: &Pod, container: &Container, image: &Image) -> Result<Process, R
         None => [entrypoint(), args].concat(),
     };
     Ok(Process {
-        argv: argv.iter().map(|word| expand(word, &env)).collect(),
+        argv: argv.iter().map(|word| expand(word, &own)).collect(),
         cwd: container
             .working_dir
             .clone()
@@ -222,40 +227,6 @@ fn limits(container: &Container, default_memory: u64) -> Result<Limits, Refusal>
     })
 }
 
-/// A Kubernetes quantity in thousandths.
-pub fn millis(quantity: &Quantity) -> Option<u128> {
-    const SUFFIXES: &[(&str, f64)] = &[
-        ("Ki", 1024.0),
-        ("Mi", 1_048_576.0),
-        ("Gi", 1_073_741_824.0),
-        ("Ti", 1_099_511_627_776.0),
-        ("Pi", 1_125_899_906_842_624.0),
-        ("Ei", 1_152_921_504_606_846_976.0),
-        ("n", 1e-9),
-        ("u", 1e-6),
-        ("m", 1e-3),
-        ("k", 1e3),
-        ("M", 1e6),
-        ("G", 1e9),
-        ("T", 1e12),
-        ("P", 1e15),
-        ("E", 1e18),
-    ];
-    let text = quantity.0.trim();
-    // An exponent such as 1E3 ends in a digit, so it is never mistaken for the suffix E.
-    let suffix = SUFFIXES.iter().find_map(|(suffix, factor)| Some((text.strip_suffix(suffix)?, *factor)));
-    let (number, factor) = suffix.unwrap_or((text, 1.0));
-    let value: f64 = number.parse().ok()?;
-    (value.is_finite() && value >= 0.0).then(|| (value * factor * 1000.0).ceil() as u128)
-}
-
-fn set(env: &mut Vec<(String, String)>, name: &str, value: String) {
-    match env.iter_mut().find(|(key, _)| key == name) {
-        Some(entry) => entry.1 = value,
-        None => env.push((name.to_owned(), value)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -290,8 +261,9 @@ mod tests {
             address: Ipv4Addr::LOCALHOST,
             resolver: None,
             volumes: &volumes,
+            references: &References::default(),
             restarts: 0,
-            default_memory: 1 << 30,
+            ceiling: Ceiling { memory: 1 << 30, cpus: 2 },
         };
         translate(&pod, parts)
     }
@@ -319,11 +291,6 @@ mod tests {
         assert_eq!(spec(json!({})).unwrap().limits.memory_bytes, Some(1 << 30));
         let refused = spec(json!({"resources": {"limits": {"cpu": "lots"}}})).unwrap_err();
         assert!(refused.message.starts_with("spec.containers[0].resources.limits.cpu: "));
-        for (text, expected) in
-            [("1", 1000), ("0.5", 500), ("1k", 1_000_000), ("1e3", 1_000_000), ("2Ki", 2_048_000)]
-        {
-            assert_eq!(millis(&Quantity(text.into())), Some(expected), "{text}");
-        }
     }
 
     #[test]

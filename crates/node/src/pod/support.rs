@@ -35,6 +35,7 @@ const CONTAINER: &[&str] = &[
     "args",
     "command",
     "env",
+    "envFrom",
     "image",
     "imagePullPolicy",
     "name",
@@ -60,7 +61,9 @@ const CONTAINER_SECURITY: &[&str] = &[
     "seccompProfile",
 ];
 const POD_SECURITY: &[&str] = &["runAsGroup", "runAsNonRoot", "runAsUser", "seccompProfile"];
-const ENV: &[&str] = &["name", "value"];
+const ENV: &[&str] = &["name", "value", "valueFrom"];
+const ENV_SOURCE: &[&str] = &["configMapKeyRef", "fieldRef", "resourceFieldRef", "secretKeyRef"];
+const ENV_FROM: &[&str] = &["configMapRef", "prefix", "secretRef"];
 const PORT: &[&str] = &["containerPort", "name", "protocol"];
 const MOUNT: &[&str] = &["mountPath", "name", "readOnly"];
 
@@ -83,6 +86,10 @@ pub fn check(spec: &Value) -> Result<(), String> {
         check_security(security, &format!("{path}.securityContext"))?;
         for (at, env) in list(container, "env") {
             only(env, &format!("{path}.env[{at}]"), ENV)?;
+            only(&env["valueFrom"], &format!("{path}.env[{at}].valueFrom"), ENV_SOURCE)?;
+        }
+        for (at, source) in list(container, "envFrom") {
+            only(source, &format!("{path}.envFrom[{at}]"), ENV_FROM)?;
         }
         for (at, port) in list(container, "ports") {
             only(port, &format!("{path}.ports[{at}]"), PORT)?;
@@ -164,8 +171,8 @@ mod tests {
                 "spec.containers[0].livenessProbe",
             ),
             (
-                json!({"containers": [{"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "x"}}}]}]}),
-                "spec.containers[0].env[0].valueFrom",
+                json!({"containers": [{"env": [{"name": "A", "valueFrom": {"fileKeyRef": {"key": "x"}}}]}]}),
+                "spec.containers[0].env[0].valueFrom.fileKeyRef",
             ),
             (
                 json!({"containers": [{"securityContext": {"privileged": true}}]}),
