@@ -14,7 +14,8 @@
 //! | `pod/env`, `pod/downward` | variables, and what a Pod may be told about itself |
 //! | `references` | ConfigMaps and Secrets that a Pod names |
 //! | `image` | the image of a Pod, found here or pulled |
-//! | `volume` | PersistentVolumes as directories |
+//! | `pod/volumes` | what is in each volume |
+//! | `volume` | volumes as directories, files and memory |
 //! | `network` | a wire for each Pod, and the rules that NetworkPolicies ask for |
 //! | `http` | `pods/log` and `pods/exec` |
 

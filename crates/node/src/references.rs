@@ -31,6 +31,8 @@ pub struct Reference {
 pub struct Object {
     version: Option<String>,
     pub data: BTreeMap<String, Vec<u8>>,
+    /// `binaryData` of a ConfigMap: for volumes, never for variables.
+    pub binary: BTreeMap<String, Vec<u8>>,
 }
 
 /// Everything that a Pod names, `None` for what does not exist.
@@ -98,7 +100,7 @@ impl References {
         let object = |(kind, name, data): &(Kind, &str, tests::Data)| {
             let data =
                 data.iter().map(|(key, value)| ((*key).to_owned(), value.as_bytes().to_vec())).collect();
-            (Reference { kind: *kind, name: (*name).to_owned() }, Some(Object { data, version: None }))
+            (Reference { kind: *kind, name: (*name).to_owned() }, Some(Object { data, ..Default::default() }))
         };
         Self { namespace: "ns".to_owned(), objects: objects.iter().map(object).collect() }
     }
@@ -140,9 +142,11 @@ where
 impl From<ConfigMap> for Object {
     fn from(map: ConfigMap) -> Self {
         let data = map.data.unwrap_or_default().into_iter();
+        let binary = map.binary_data.unwrap_or_default().into_iter();
         Self {
             version: map.metadata.resource_version,
             data: data.map(|(key, value)| (key, value.into_bytes())).collect(),
+            binary: binary.map(|(key, value)| (key, value.0)).collect(),
         }
     }
 }
@@ -153,6 +157,7 @@ impl From<Secret> for Object {
         Self {
             version: secret.metadata.resource_version,
             data: data.map(|(key, value)| (key, value.0)).collect(),
+            binary: BTreeMap::new(),
         }
     }
 }

@@ -81,3 +81,91 @@ fn variables_come_from_objects_and_from_the_pod_itself() {
     });
     finish(engine);
 }
+
+#[test]
+fn volumes_hold_files_of_objects_and_memory_and_parts_of_them_can_be_mounted() {
+    let engine = Engine::start();
+    apply(&engine, &config_map("app", &json!({"a.conf": "listen 80\n", "b.conf": "b\n"})));
+    let labels = json!({"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}});
+    let spec = json!({"volumes": [
+        {"name": "app", "configMap": {"name": "app"}},
+        {"name": "key", "secret": {"secretName": "late", "defaultMode": 0o400}},
+        {"name": "all", "projected": {"sources": [
+            {"configMap": {"name": "app", "items": [{"key": "b.conf", "path": "deep/b"}]}},
+            {"downwardAPI": {"items": [labels]}},
+        ]}},
+        {"name": "memory", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
+        {"name": "disk", "emptyDir": {}},
+    ]});
+    let container = json!({
+        "env": [{"name": "NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+        "volumeMounts": [
+            {"name": "app", "mountPath": "/etc/app"}, {"name": "app", "mountPath": "/srv/one.conf", "subPath": "a.conf"},
+            {"name": "key", "mountPath": "/key"}, {"name": "all", "mountPath": "/all"},
+            {"name": "memory", "mountPath": "/memory"},
+            {"name": "disk", "mountPath": "/disk"}, {"name": "disk", "mountPath": "/mine", "subPathExpr": "of/$(NAME)"},
+        ],
+    });
+    let script = "cat /etc/app/a.conf /srv/one.conf /key/token /all/deep/b /all/labels; echo; \
+        stat -c %a /key/token; touch /etc/app/x 2>/dev/null || echo read-only; stat -f -c %T /memory; \
+        head -c 2000000 /dev/zero > /memory/x 2>/dev/null || echo full; touch /mine/here; ls /disk/of/volumes";
+    apply(&engine, &pod("volumes", script, container, spec));
+    let waiting = || get(&engine, "volumes")["status"]["containerStatuses"][0]["state"]["waiting"].clone();
+    eventually("the Pod waits for its Secret", || {
+        waiting()["message"] == "MountVolume.SetUp failed for volume \"key\" : secret \"late\" not found"
+    });
+    apply(&engine, &secret("late", &json!({"token": "hunter2\n"})));
+    let expected = "listen 80\nlisten 80\nhunter2\nb\napp=\"web\"\n400\nread-only\ntmpfs\nfull\nhere\n";
+    assert_eq!(printed(&engine, "volumes"), expected);
+
+    let uid = get(&engine, "volumes")["metadata"]["uid"].as_str().unwrap().to_owned();
+    let files = engine.data_dir.path().join("pods").join(uid);
+    assert_eq!(std::fs::read_to_string(files.join("key/token")).unwrap(), "hunter2\n");
+    assert_eq!(
+        std::os::unix::fs::PermissionsExt::mode(&files.metadata().unwrap().permissions()) & 0o777,
+        0o700
+    );
+    stdout(&engine.kubectl(&["delete", "pod", "volumes", "--now"]));
+    assert!(!files.exists(), "the files of a Secret go with the Pod");
+    finish(engine);
+}
+
+#[test]
+fn part_of_a_claimed_volume_stays_in_it_when_a_sandbox_plants_links() {
+    let engine = Engine::start();
+    let claim = json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "shared"},
+        "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}},
+    });
+    apply(&engine, &claim);
+    let spec = json!({"volumes": [{"name": "shared", "persistentVolumeClaim": {"claimName": "shared"}}]});
+    let mount = |extra: Value| {
+        let mut mount = json!({"name": "shared", "mountPath": "/shared"});
+        mount.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        json!({"volumeMounts": [mount]})
+    };
+    let secrets = engine.data_dir.path().display().to_string();
+    let plant = format!("test -e /.asb/sandboxd && ln -s {secrets} /shared/away && ln -s /etc /shared/etc");
+    apply(&engine, &pod("attacker", &plant, mount(json!({})), spec.clone()));
+    assert_eq!(printed(&engine, "attacker"), "");
+    apply(
+        &engine,
+        &pod("etc", "ls /shared/passwd || echo nothing", mount(json!({"subPath": "etc"})), spec.clone()),
+    );
+    apply(&engine, &pod("away", "ls /shared", mount(json!({"subPath": "away"})), spec.clone()));
+    // A link to what the volume does not have leads nowhere: the Pod says so and does not start.
+    for name in ["etc", "away"] {
+        eventually("the Pod does not start", || {
+            let status = get(&engine, name)["status"]["containerStatuses"][0]["state"]["waiting"].clone();
+            status["reason"] == "CreateContainerError"
+        });
+    }
+    apply(&engine, &pod("dots", "true", mount(json!({"subPath": "../x"})), spec));
+    eventually("the field is named", || {
+        let status = get(&engine, "dots")["status"]["containerStatuses"][0]["state"]["waiting"].clone();
+        status["message"].as_str().is_some_and(|text| text.contains("volumeMounts[0].subPath: "))
+    });
+    stdout(&engine.kubectl(&["delete", "pod", "--all", "--now"]));
+    stdout(&engine.kubectl(&["delete", "pvc", "shared"]));
+    finish(engine);
+}

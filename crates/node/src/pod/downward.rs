@@ -1,5 +1,6 @@
 //! What a Pod may be told about itself: `fieldRef` and `resourceFieldRef`, as the kubelet answers them. Pure.
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceFieldSelector};
@@ -50,6 +51,15 @@ pub fn field_for_variable(pod: &Pod, path: &str, address: Ipv4Addr) -> Result<St
     }
 }
 
+/// A field for a file: also all labels or all annotations, a line each.
+pub fn field_for_file(pod: &Pod, path: &str) -> Result<String, String> {
+    match path {
+        "metadata.labels" => Ok(lines(pod.labels())),
+        "metadata.annotations" => Ok(lines(pod.annotations())),
+        _ => field_of_metadata(pod, path),
+    }
+}
+
 /// A limit or request in units of the divisor, rounded up.
 pub fn resource(
     container: &Container,
@@ -83,6 +93,27 @@ pub fn resource(
 fn split(path: &str) -> (&str, Option<&str>) {
     let key = path.split_once("['").and_then(|(field, rest)| Some((field, rest.strip_suffix("']")?)));
     key.map_or((path, None), |(field, key)| (field, Some(key)))
+}
+
+fn lines(map: &BTreeMap<String, String>) -> String {
+    map.iter().map(|(key, value)| format!("{key}={}", quoted(value))).collect::<Vec<_>>().join("\n")
+}
+
+/// As Go quotes a string: one line, whatever it holds.
+fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for character in text.chars() {
+        match character {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            other if other.is_ascii_control() => out.push_str(&format!("\\x{:02x}", u32::from(other))),
+            other => out.push(other),
+        }
+    }
+    out + "\""
 }
 
 #[cfg(test)]
@@ -122,6 +153,14 @@ mod tests {
         for path in ["metadata.labels", "metadata.name['x']", "spec.hostname", ""] {
             assert!(field_for_variable(&pod(), path, address).is_err(), "{path} was taken");
         }
+    }
+
+    #[test]
+    fn files_can_hold_all_labels_and_annotations() {
+        assert_eq!(field_for_file(&pod(), "metadata.labels").unwrap(), "app=\"web\"\nb/c=\"x\"");
+        let annotations = field_for_file(&pod(), "metadata.annotations").unwrap();
+        assert_eq!(annotations, r#"note="two\nlines \"quoted\"""#);
+        assert!(field_for_file(&pod(), "status.podIP").is_err());
     }
 
     #[test]

@@ -9,4 +9,5 @@ mod quantity;
 pub mod spec;
 pub mod status;
 pub mod support;
+pub mod volumes;
 pub mod worker;

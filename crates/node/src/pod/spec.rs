@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use asb_runtime::image::Identity;
-use asb_runtime::{Image, Limits, Mount, Process, SandboxId, Spec};
-use k8s_openapi::api::core::v1::{Container, Pod};
+use asb_runtime::{Image, Limits, MemoryDir, Mount, Process, SandboxId, Spec};
+use k8s_openapi::api::core::v1::{Container, Pod, VolumeMount};
 use kube::ResourceExt;
 
 use super::dns;
@@ -14,6 +14,7 @@ use super::downward::Ceiling;
 use super::env::{self, Sources, set};
 use super::expand::expand;
 use super::quantity::millis;
+use super::volumes::{Medium, Prepared, stays};
 use crate::references::References;
 
 /// Processes and threads that a sandbox may have at once.
@@ -37,8 +38,8 @@ pub struct Parts<'a> {
     pub address: Ipv4Addr,
     /// Who answers when the Pod asks for a name.
     pub resolver: Option<Ipv4Addr>,
-    /// Host directory of each volume, by volume name.
-    pub volumes: &'a BTreeMap<String, PathBuf>,
+    /// By name.
+    pub volumes: &'a BTreeMap<String, Prepared>,
     /// ConfigMaps and Secrets that the Pod names.
     pub references: &'a References,
     pub restarts: u32,
@@ -76,14 +77,18 @@ pub fn translate(pod: &Pod, parts: Parts<'_>) -> Result<Spec, Refusal> {
         .first()
         .ok_or_else(|| Refusal::new("InvalidPod", "spec.containers: at least one is required"))?;
     let security = container.security_context.as_ref();
+    let sources = Sources { references: parts.references, address: parts.address, ceiling: parts.ceiling };
+    let env = env::variables(pod, container, &sources)?;
+    let limits = limits(container, parts.ceiling.memory)?;
     Ok(Spec {
         id: sandbox_id(pod)?,
         hostname: spec.hostname.clone().unwrap_or_else(|| pod.name_any()),
         read_only_root: security.and_then(|it| it.read_only_root_filesystem).unwrap_or(false),
         labels: labels(pod, &parts),
-        process: process(pod, container, &parts)?,
-        mounts: mounts(container, parts.volumes, parts.image_volumes)?,
-        limits: limits(container, parts.ceiling.memory)?,
+        process: process(pod, container, &parts.image, &env)?,
+        memory_dirs: memory_dirs(parts.volumes, limits.memory_bytes.unwrap_or(parts.ceiling.memory)),
+        mounts: mounts(container, parts.volumes, parts.image_volumes, &env)?,
+        limits,
         address: Some(parts.address),
         network: false, // the runtime says so where it is true
         resolv_conf: dns::resolv_conf(spec, &pod.namespace().unwrap_or_default(), parts.resolver),
@@ -102,16 +107,18 @@ fn labels(pod: &Pod, parts: &Parts<'_>) -> BTreeMap<String, String> {
     known.into_iter().chain(signal).map(|(label, value)| (label.to_owned(), value)).collect()
 }
 
-fn process(pod: &Pod, container: &Container, parts: &Parts<'_>) -> Result<Process, Refusal> {
-    let image = &parts.image;
+fn process(
+    pod: &Pod,
+    container: &Container,
+    image: &Image,
+    own: &[(String, String)],
+) -> Result<Process, Refusal> {
     let Identity { uid, gid, groups, home } = user(pod, container, image)?;
     let mut env = image.config.variables();
     if !env.iter().any(|(name, _)| name == "HOME") {
         set(&mut env, "HOME", home.unwrap_or_else(|| "/".to_owned()));
     }
     set(&mut env, "HOSTNAME", pod.name_any());
-    let sources = Sources { references: parts.references, address: parts.address, ceiling: parts.ceiling };
-    let own = env::variables(pod, container, &sources)?;
     own.iter().for_each(|(name, value)| set(&mut env, name, value.clone()));
     let args = container.args.clone().unwrap_or_default();
     let given = container.command.clone().filter(|command| !command.is_empty());
@@ -122,7 +129,7 @@ fn process(pod: &Pod, container: &Container, parts: &Parts<'_>) -> Result<Proces
         None => [entrypoint(), args].concat(),
     };
     Ok(Process {
-        argv: argv.iter().map(|word| expand(word, &own)).collect(),
+        argv: argv.iter().map(|word| expand(word, own)).collect(),
         cwd: container
             .working_dir
             .clone()
@@ -174,32 +181,69 @@ fn user(pod: &Pod, container: &Container, image: &Image) -> Result<Identity, Ref
     Ok(identity)
 }
 
-/// Volumes of the Pod, after those of the image that the Pod does not replace.
+/// Volumes of the Pod, with those of the image that the Pod does not replace; outer ones before those inside them.
 fn mounts(
     container: &Container,
-    volumes: &BTreeMap<String, PathBuf>,
+    volumes: &BTreeMap<String, Prepared>,
     mut of_image: Vec<Mount>,
+    env: &[(String, String)],
 ) -> Result<Vec<Mount>, Refusal> {
-    let mount = |(at, mount): (usize, &k8s_openapi::api::core::v1::VolumeMount)| {
-        let path = format!("spec.containers[0].volumeMounts[{at}]");
-        let source = volumes.get(&mount.name).ok_or_else(|| {
-            let message = format!("{path}.name: no volume {:?} in spec.volumes", mount.name);
+    let mount = |(at, mount): (usize, &VolumeMount)| {
+        let refuse = |field: &str, problem: String| {
+            let message = format!("spec.containers[0].volumeMounts[{at}].{field}: {problem}");
             Refusal::new("CreateContainerConfigError", message)
-        })?;
+        };
+        let volume = volumes
+            .get(&mount.name)
+            .ok_or_else(|| refuse("name", format!("no volume {:?} in spec.volumes", mount.name)))?;
         if !Path::new(&mount.mount_path).is_absolute() {
-            let message = format!("{path}.mountPath: {:?} is not an absolute path", mount.mount_path);
-            return Err(Refusal::new("CreateContainerConfigError", message));
+            return Err(refuse("mountPath", format!("{:?} is not an absolute path", mount.mount_path)));
         }
         Ok(Mount {
-            source: source.clone(),
+            source: volume.path.clone(),
+            sub_path: sub_path(mount, env).map_err(|(field, problem)| refuse(field, problem))?,
             target: mount.mount_path.clone().into(),
-            read_only: mount.read_only.unwrap_or(false),
+            read_only: volume.read_only || mount.read_only == Some(true),
         })
     };
     let own = container.volume_mounts.iter().flatten().enumerate().map(mount);
     let own = own.collect::<Result<Vec<_>, _>>()?;
     of_image.retain(|image| own.iter().all(|mount| mount.target != image.target));
-    Ok(of_image.into_iter().chain(own).collect())
+    let mut all = [of_image, own].concat();
+    all.sort_by_key(|mount| mount.target.components().count());
+    Ok(all)
+}
+
+/// What of a volume is mounted; empty for all of it.
+fn sub_path(mount: &VolumeMount, env: &[(String, String)]) -> Result<PathBuf, (&'static str, String)> {
+    let plain = mount.sub_path.as_ref().filter(|path| !path.is_empty());
+    let expression = mount.sub_path_expr.as_ref().filter(|path| !path.is_empty());
+    let (field, path) = match (plain, expression) {
+        (None, None) => return Ok(PathBuf::new()),
+        (Some(_), Some(_)) => return Err(("subPathExpr", "excludes subPath; remove one of them".to_owned())),
+        (Some(path), None) => ("subPath", path.clone()),
+        (None, Some(text)) => ("subPathExpr", expand(text, env)),
+    };
+    if field == "subPathExpr" && path.contains("$(") {
+        return Err((field, format!("{path:?} names a variable that is not set")));
+    }
+    // `.` alone is all of the volume.
+    let path: PathBuf = Path::new(&path).components().filter(|part| *part != Component::CurDir).collect();
+    match path.to_str().filter(|text| text.is_empty() || stays(text)) {
+        Some(_) => Ok(path),
+        None => Err((field, format!("{path:?} is not a relative path without `..`"))),
+    }
+}
+
+/// Volumes in memory: none can hold more than the container's memory.
+fn memory_dirs(volumes: &BTreeMap<String, Prepared>, memory: u64) -> Vec<MemoryDir> {
+    let dir = |volume: &Prepared| match volume.medium {
+        Medium::Disk => None,
+        Medium::Memory(size) => {
+            Some(MemoryDir { path: volume.path.clone(), bytes: size.unwrap_or(memory).min(memory), group: 0 })
+        }
+    };
+    volumes.values().filter_map(dir).collect()
 }
 
 fn limits(container: &Container, default_memory: u64) -> Result<Limits, Refusal> {
@@ -253,8 +297,18 @@ mod tests {
             id: "id".into(),
             bytes: 0,
         };
-        let volumes = BTreeMap::from([("data".to_owned(), PathBuf::from("/v"))]);
-        let volume = |target: &str| Mount { source: "/i".into(), target: target.into(), read_only: false };
+        let prepared = |path: &str, read_only, medium| Prepared { path: path.into(), read_only, medium };
+        let volumes = BTreeMap::from([
+            ("data".to_owned(), prepared("/v", false, Medium::Disk)),
+            ("map".to_owned(), prepared("/m", true, Medium::Disk)),
+            ("memory".to_owned(), prepared("/t", false, Medium::Memory(Some(4 << 30)))),
+        ]);
+        let volume = |target: &str| Mount {
+            source: "/i".into(),
+            sub_path: PathBuf::new(),
+            target: target.into(),
+            read_only: false,
+        };
         let parts = Parts {
             image,
             image_volumes: vec![volume("/data"), volume("/cache")],
@@ -307,6 +361,44 @@ mod tests {
             (json!({"name": "data", "mountPath": "x"}), "volumeMounts[0].mountPath"),
         ] {
             assert!(spec(json!({"volumeMounts": [mount]})).unwrap_err().message.contains(path));
+        }
+    }
+
+    #[test]
+    fn parts_of_volumes_stay_in_them_and_outer_mounts_come_first() {
+        let ok = spec(json!({
+            "env": [{"name": "NAME", "value": "box"}],
+            "volumeMounts": [
+                {"name": "map", "mountPath": "/etc/app/a.conf", "subPath": "a.conf"},
+                {"name": "data", "mountPath": "/etc", "subPathExpr": "logs/$(NAME)"},
+                {"name": "data", "mountPath": "/all", "subPath": "./"},
+            ],
+        }))
+        .unwrap();
+        let rows: Vec<_> = ok
+            .mounts
+            .iter()
+            .filter(|mount| mount.source != Path::new("/i"))
+            .map(|mount| (mount.target.to_str().unwrap(), mount.sub_path.to_str().unwrap(), mount.read_only))
+            .collect();
+        let expected =
+            [("/etc", "logs/box", false), ("/all", "", false), ("/etc/app/a.conf", "a.conf", true)];
+        assert_eq!(rows, expected);
+        let memory: Vec<_> = ok.memory_dirs.iter().map(|it| (it.path.to_str().unwrap(), it.bytes)).collect();
+        assert_eq!(memory, [("/t", 1 << 30)], "never more than the container's memory");
+        for (field, value) in [
+            ("subPath", "../x"),
+            ("subPath", "/etc"),
+            ("subPath", "a/../../b"),
+            ("subPathExpr", "$(NONE)"),
+            ("subPathExpr", "$(UP)/x"),
+        ] {
+            let container = json!({
+                "env": [{"name": "UP", "value": ".."}],
+                "volumeMounts": [{"name": "data", "mountPath": "/x", field: value}],
+            });
+            let refused = spec(container).unwrap_err();
+            assert!(refused.message.contains(&format!("volumeMounts[0].{field}: ")), "{refused:?}");
         }
     }
 

@@ -65,7 +65,10 @@ const ENV: &[&str] = &["name", "value", "valueFrom"];
 const ENV_SOURCE: &[&str] = &["configMapKeyRef", "fieldRef", "resourceFieldRef", "secretKeyRef"];
 const ENV_FROM: &[&str] = &["configMapRef", "prefix", "secretRef"];
 const PORT: &[&str] = &["containerPort", "name", "protocol"];
-const MOUNT: &[&str] = &["mountPath", "name", "readOnly"];
+const MOUNT: &[&str] = &["mountPath", "name", "readOnly", "subPath", "subPathExpr"];
+const VOLUME: &[&str] =
+    &["configMap", "downwardAPI", "emptyDir", "name", "persistentVolumeClaim", "projected", "secret"];
+const PROJECTED: &[&str] = &["configMap", "downwardAPI", "secret"];
 
 /// The first field of a Pod spec that this node cannot honour, as a message with its path.
 pub fn check(spec: &Value) -> Result<(), String> {
@@ -99,8 +102,11 @@ pub fn check(spec: &Value) -> Result<(), String> {
         }
     }
     for (at, volume) in list(spec, "volumes") {
-        only(volume, &format!("spec.volumes[{at}]"), &["emptyDir", "name", "persistentVolumeClaim"])?;
-        only(&volume["emptyDir"], &format!("spec.volumes[{at}].emptyDir"), &[])?;
+        let path = format!("spec.volumes[{at}]");
+        only(volume, &path, VOLUME)?;
+        for (at, source) in list(&volume["projected"], "sources") {
+            only(source, &format!("{path}.projected.sources[{at}]"), PROJECTED)?;
+        }
     }
     check_seccomp(&spec["securityContext"], "spec.securityContext")
 }
@@ -188,8 +194,8 @@ mod tests {
             ),
             (json!({"volumes": [{"name": "h", "hostPath": {"path": "/"}}]}), "spec.volumes[0].hostPath"),
             (
-                json!({"volumes": [{"name": "m", "emptyDir": {"medium": "Memory"}}]}),
-                "spec.volumes[0].emptyDir.medium",
+                json!({"volumes": [{"name": "m", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}]}),
+                "spec.volumes[0].projected.sources[0].serviceAccountToken",
             ),
         ];
         for (spec, path) in cases {

@@ -22,7 +22,7 @@ use tracing::Instrument;
 
 use super::spec::{self, LABEL_IMAGE_ID, LABEL_RESTARTS, LABEL_STOP_SIGNAL, Parts, Refusal};
 use super::status::{Container, status};
-use super::{env, support};
+use super::{env, support, volumes};
 use crate::event;
 use crate::failure::with_causes;
 use crate::image::{self, Found};
@@ -144,7 +144,9 @@ impl Worker {
         self.references = References::fetch(&shared.client, &self.pod)
             .await
             .map_err(|error| references::refusal(&error))?;
-        let volumes = shared.volumes.of(&self.pod).await?;
+        let sources =
+            volumes::Sources { pod: &self.pod, references: &self.references, ceiling: shared.ceiling };
+        let volumes = shared.volumes.of(&sources).await?;
         let image_volumes = shared.volumes.of_image(&self.pod, &held.image.volumes)?;
         let Wire { address, namespace } =
             shared.wires().take().await.map_err(|message| Refusal::new("NetworkNotReady", message))?;

@@ -3,6 +3,8 @@
 //! The PersistentVolume object is the record of the directory: it is written before the directory is
 //! made and removed after the directory is gone, so that a crash leaves nothing nobody knows of.
 
+mod files;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,6 +16,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
 use crate::pod::spec::Refusal;
+use crate::pod::volumes::{self, Content, Medium, Prepared, Sources};
 
 /// The StorageClass that we provision for; also the default.
 pub const STORAGE_CLASS: &str = "local";
@@ -23,7 +26,7 @@ pub struct Volumes {
     client: Client,
     /// PersistentVolumes, one directory each.
     persistent: PathBuf,
-    /// emptyDir volumes: one directory per Pod, gone with it.
+    /// Volumes that are gone with their Pod: one directory per Pod.
     of_pods: PathBuf,
 }
 
@@ -35,28 +38,35 @@ impl Volumes {
         Ok(volumes)
     }
 
-    /// The host directory of every volume of a Pod, made if need be.
-    pub async fn of(&self, pod: &Pod) -> Result<BTreeMap<String, PathBuf>, Refusal> {
-        let mut paths = BTreeMap::new();
+    /// Every volume of a Pod that does not run, made if need be.
+    pub async fn of(&self, sources: &Sources<'_>) -> Result<BTreeMap<String, Prepared>, Refusal> {
+        let pod = sources.pod;
+        let mut prepared = BTreeMap::new();
         let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref());
         for (at, volume) in volumes.into_iter().flatten().enumerate() {
-            let path = match &volume.persistent_volume_claim {
-                Some(source) => {
+            let (path, read_only, medium) = match volumes::content(volume, at, sources)? {
+                Content::Empty => (self.empty_dir(pod, &volume.name)?, false, Medium::Disk),
+                Content::Memory(bytes) => (self.empty_dir(pod, &volume.name)?, false, Medium::Memory(bytes)),
+                Content::Claim { name, read_only } => {
                     let field = format!("spec.volumes[{at}].persistentVolumeClaim.claimName");
-                    self.claimed(pod, &source.claim_name, &field).await?
+                    (self.claimed(pod, &name, &field).await?, read_only, Medium::Disk)
                 }
-                None => self.empty_dir(pod, &volume.name)?,
+                Content::Files(files) => {
+                    let path = self.empty_dir(pod, &volume.name)?;
+                    files::write(&path, &files).map_err(|error| io_refusal(&path, &error))?;
+                    (path, true, Medium::Disk)
+                }
             };
-            paths.insert(volume.name.clone(), path);
+            prepared.insert(volume.name.clone(), Prepared { path, read_only, medium });
         }
-        Ok(paths)
+        Ok(prepared)
     }
 
     /// Directories for what an image wants outside its root. Their names are none that a Pod's volume can have.
     pub fn of_image(&self, pod: &Pod, paths: &[PathBuf]) -> Result<Vec<Mount>, Refusal> {
         let mount = |(at, target): (usize, &PathBuf)| {
             let source = self.empty_dir(pod, &format!(".image-{at}"))?;
-            Ok(Mount { source, target: target.clone(), read_only: false })
+            Ok(Mount { source, sub_path: PathBuf::new(), target: target.clone(), read_only: false })
         };
         paths.iter().enumerate().map(mount).collect()
     }
