@@ -14,7 +14,7 @@
 //! | `pod/env`, `pod/downward` | variables, and what a Pod may be told about itself |
 //! | `references` | ConfigMaps and Secrets that a Pod names |
 //! | `image` | the image of a Pod, found here or pulled |
-//! | `pod/volumes` | what is in each volume |
+//! | `pod/volumes`, `pod/groups` | what is in each volume, and who may use it |
 //! | `volume` | volumes as directories, files and memory |
 //! | `network` | a wire for each Pod, and the rules that NetworkPolicies ask for |
 //! | `http` | `pods/log` and `pods/exec` |

@@ -131,6 +131,53 @@ fn volumes_hold_files_of_objects_and_memory_and_parts_of_them_can_be_mounted() {
 }
 
 #[test]
+fn groups_of_the_pod_reach_its_processes_and_its_volumes() {
+    let engine = Engine::start();
+    apply(&engine, &secret("key", &json!({"token": "hunter2"})));
+    let claim = json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    });
+    apply(&engine, &claim);
+    let volumes = json!([
+        {"name": "claim", "persistentVolumeClaim": {"claimName": "data"}},
+        {"name": "disk", "emptyDir": {}},
+        {"name": "memory", "emptyDir": {"medium": "Memory"}},
+        {"name": "key", "secret": {"secretName": "key", "defaultMode": 0o400}},
+    ]);
+    let mounts = json!([
+        {"name": "claim", "mountPath": "/claim"}, {"name": "disk", "mountPath": "/disk"},
+        {"name": "memory", "mountPath": "/memory"}, {"name": "key", "mountPath": "/key"},
+    ]);
+    let spec = |group: u32| {
+        json!({
+            "volumes": volumes,
+            "securityContext": {"runAsUser": 1000, "runAsGroup": 1000, "fsGroup": group, "supplementalGroups": [3000]},
+        })
+    };
+    let script = "id -G; for at in claim disk memory; do touch /$at/x; stat -c %u:%g:%a /$at; stat -c %g /$at/x; done; \
+        stat -c %g:%a /key/token; cat /key/token; echo";
+    apply(&engine, &pod("first", script, json!({"workingDir": "/", "volumeMounts": mounts}), spec(2000)));
+    let volume = "0:2000:2777\n2000\n";
+    let expected = format!("1000 2000 3000\n{}2000:440\nhunter2\n", volume.repeat(3));
+    assert_eq!(printed(&engine, "first"), expected);
+    stdout(&engine.kubectl(&["delete", "pod", "first", "--now"]));
+    apply(
+        &engine,
+        &pod(
+            "second",
+            "stat -c %g /claim /claim/x",
+            json!({"workingDir": "/", "volumeMounts": mounts}),
+            spec(2001),
+        ),
+    );
+    assert_eq!(printed(&engine, "second"), "2001\n2001\n", "what a claim holds goes to the next Pod's group");
+    stdout(&engine.kubectl(&["delete", "pod", "second", "--now"]));
+    stdout(&engine.kubectl(&["delete", "pvc", "data"]));
+    finish(engine);
+}
+
+#[test]
 fn part_of_a_claimed_volume_stays_in_it_when_a_sandbox_plants_links() {
     let engine = Engine::start();
     let claim = json!({

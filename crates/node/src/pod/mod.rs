@@ -4,6 +4,7 @@ mod dns;
 pub mod downward;
 pub mod env;
 pub mod expand;
+pub mod groups;
 pub mod named;
 mod quantity;
 pub mod spec;

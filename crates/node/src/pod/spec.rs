@@ -13,6 +13,7 @@ use super::dns;
 use super::downward::Ceiling;
 use super::env::{self, Sources, set};
 use super::expand::expand;
+use super::groups;
 use super::quantity::millis;
 use super::volumes::{Medium, Prepared, stays};
 use crate::references::References;
@@ -86,7 +87,7 @@ pub fn translate(pod: &Pod, parts: Parts<'_>) -> Result<Spec, Refusal> {
         read_only_root: security.and_then(|it| it.read_only_root_filesystem).unwrap_or(false),
         labels: labels(pod, &parts),
         process: process(pod, container, &parts.image, &env)?,
-        memory_dirs: memory_dirs(parts.volumes, limits.memory_bytes.unwrap_or(parts.ceiling.memory)),
+        memory_dirs: memory_dirs(pod, parts.volumes, limits.memory_bytes.unwrap_or(parts.ceiling.memory))?,
         mounts: mounts(container, parts.volumes, parts.image_volumes, &env)?,
         limits,
         address: Some(parts.address),
@@ -178,6 +179,7 @@ fn user(pod: &Pod, container: &Container, image: &Image) -> Result<Identity, Ref
         return Err(refuse(message));
     }
     identity.groups.retain(|id| *id < 65_536);
+    identity.groups = groups::supplementary(pod, &identity.groups)?;
     Ok(identity)
 }
 
@@ -236,14 +238,19 @@ fn sub_path(mount: &VolumeMount, env: &[(String, String)]) -> Result<PathBuf, (&
 }
 
 /// Volumes in memory: none can hold more than the container's memory.
-fn memory_dirs(volumes: &BTreeMap<String, Prepared>, memory: u64) -> Vec<MemoryDir> {
+fn memory_dirs(
+    pod: &Pod,
+    volumes: &BTreeMap<String, Prepared>,
+    memory: u64,
+) -> Result<Vec<MemoryDir>, Refusal> {
+    let group = groups::fs_group(pod)?.map_or(0, |group| group.id);
     let dir = |volume: &Prepared| match volume.medium {
         Medium::Disk => None,
         Medium::Memory(size) => {
-            Some(MemoryDir { path: volume.path.clone(), bytes: size.unwrap_or(memory).min(memory), group: 0 })
+            Some(MemoryDir { path: volume.path.clone(), bytes: size.unwrap_or(memory).min(memory), group })
         }
     };
-    volumes.values().filter_map(dir).collect()
+    Ok(volumes.values().filter_map(dir).collect())
 }
 
 fn limits(container: &Container, default_memory: u64) -> Result<Limits, Refusal> {

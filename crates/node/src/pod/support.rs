@@ -60,7 +60,16 @@ const CONTAINER_SECURITY: &[&str] = &[
     "runAsUser",
     "seccompProfile",
 ];
-const POD_SECURITY: &[&str] = &["runAsGroup", "runAsNonRoot", "runAsUser", "seccompProfile"];
+const POD_SECURITY: &[&str] = &[
+    "fsGroup",
+    "fsGroupChangePolicy",
+    "runAsGroup",
+    "runAsNonRoot",
+    "runAsUser",
+    "seccompProfile",
+    "supplementalGroups",
+    "supplementalGroupsPolicy",
+];
 const ENV: &[&str] = &["name", "value", "valueFrom"];
 const ENV_SOURCE: &[&str] = &["configMapKeyRef", "fieldRef", "resourceFieldRef", "secretKeyRef"];
 const ENV_FROM: &[&str] = &["configMapRef", "prefix", "secretRef"];
@@ -188,6 +197,7 @@ mod tests {
                 json!({"containers": [{"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}]}),
                 "capabilities.add",
             ),
+            (json!({"securityContext": {"sysctls": [{"name": "a"}]}}), "spec.securityContext.sysctls"),
             (
                 json!({"securityContext": {"seccompProfile": {"type": "Unconfined"}}}),
                 "spec.securityContext.seccompProfile.type",

@@ -65,6 +65,10 @@ pub enum Medium {
 /// The content of `spec.volumes[at]`.
 pub fn content(volume: &Volume, at: usize, sources: &Sources<'_>) -> Result<Content, Refusal> {
     let path = format!("spec.volumes[{at}]");
+    if !is_label(&volume.name) {
+        let problem = "is not 1 to 63 of the characters a-z, 0-9 and `-`";
+        return Err(Refusal::new("Unsupported", format!("{path}.name: {:?} {problem}", volume.name)));
+    }
     let mut files = Collector { volume: &volume.name, sources, files: Files::new(), default_mode: FILE_MODE };
     if let Some(claim) = &volume.persistent_volume_claim {
         let read_only = claim.read_only == Some(true);
@@ -226,6 +230,12 @@ impl Collector<'_> {
     }
 }
 
+/// The name of a volume is that of its directory too.
+fn is_label(name: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=63).contains(&name.len()) && name.bytes().all(allowed)
+}
+
 /// Whether a path names something below where it starts, and nothing that the kubelet keeps for itself (`..data`).
 pub fn stays(path: &str) -> bool {
     let below = Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
@@ -324,6 +334,14 @@ mod tests {
             assert!(refused.message.starts_with("spec.volumes[0].configMap.items[0].path: "), "{refused:?}");
         }
         assert!(of(json!({"configMap": {"name": "bad"}})).unwrap_err().message.contains("the key \"..\""));
+    }
+
+    #[test]
+    fn names_that_are_no_directory_of_the_pod_are_refused() {
+        for name in ["", ".", "..", "../x", "a/b", "/etc", "A"] {
+            let refused = of(json!({"name": name, "emptyDir": {}})).unwrap_err();
+            assert!(refused.message.starts_with("spec.volumes[0].name: "), "{refused:?}");
+        }
     }
 
     #[test]
