@@ -11,8 +11,11 @@
 //! | `pod/spec` | Pod → what the runtime starts, or a refusal that names the field |
 //! | `pod/status` | what was seen of a container → Pod status |
 //! | `pod/worker` | the life of one Pod |
+//! | `pod/env`, `pod/downward` | variables, and what a Pod may be told about itself |
+//! | `references` | ConfigMaps and Secrets that a Pod names |
 //! | `image` | the image of a Pod, found here or pulled |
-//! | `volume` | PersistentVolumes as directories |
+//! | `pod/volumes`, `pod/groups` | what is in each volume, and who may use it |
+//! | `volume` | volumes as directories, files and memory |
 //! | `network` | a wire for each Pod, and the rules that NetworkPolicies ask for |
 //! | `http` | `pods/log` and `pods/exec` |
 
@@ -24,6 +27,7 @@ mod machine;
 mod network;
 mod node;
 mod pod;
+mod references;
 mod volume;
 
 pub use node::{Config, Error, Node};

@@ -18,10 +18,13 @@ pub fn memory_bytes() -> u64 {
     info.totalram.saturating_mul(u64::from(info.mem_unit))
 }
 
+pub fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// The Node object; `no_network` is why sandboxes have loopback only.
 pub fn node(no_network: Option<&NoNetwork>) -> Value {
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    let resources = json!({"cpu": cpus.to_string(), "memory": memory_bytes().to_string(), "pods": "1000"});
+    let resources = json!({"cpu": cpus().to_string(), "memory": memory_bytes().to_string(), "pods": "1000"});
     let now = jiff::Timestamp::now();
     let condition = |kind: &str, status: bool, reason: &str, message: &str| {
         let status = if status { "True" } else { "False" };

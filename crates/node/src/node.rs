@@ -20,6 +20,7 @@ use tokio::task::JoinSet;
 use tokio_util::task::TaskTracker;
 
 use crate::network::{self, Wires};
+use crate::pod::downward::Ceiling;
 use crate::pod::worker::{self, Desired};
 use crate::volume::Volumes;
 use crate::{http, machine};
@@ -47,7 +48,7 @@ pub(crate) struct Shared {
     /// Opened when the sandboxes are known that run already.
     wires: OnceLock<Wires>,
     data_dir: PathBuf,
-    pub default_memory: u64,
+    pub ceiling: Ceiling,
     /// Pods that are on their way out.
     pub ending: TaskTracker,
     /// Sandboxes by Pod UID: where exec, log and dial find them.
@@ -87,7 +88,7 @@ impl Node {
             wires: OnceLock::new(),
             data_dir: dir.clone(),
             // A sandbox that names no limit may still not take the machine down.
-            default_memory: machine::memory_bytes() / 2,
+            ceiling: Ceiling { memory: machine::memory_bytes() / 2, cpus: machine::cpus() },
             ending: TaskTracker::new(),
             sandboxes: Mutex::default(),
             client,

@@ -25,4 +25,4 @@ pub use native::{
     Ended, Error, Exec, Exit, FailureKind, Native, ReadEnd, SANDBOXD_PORT, Sandbox, Session, SessionControl,
     TerminalSize, WriteEnd,
 };
-pub use spec::{Invalid, Limits, Mount, Process, SandboxId, Spec};
+pub use spec::{Invalid, Limits, MemoryDir, Mount, Process, SandboxId, Spec};

@@ -24,6 +24,9 @@ pub struct Spec {
     pub root: RootFs,
     pub read_only_root: bool,
     pub mounts: Vec<Mount>,
+    /// Sources of mounts that are in memory instead of on disk; gone with the sandbox.
+    #[serde(default)]
+    pub memory_dirs: Vec<MemoryDir>,
     pub process: Process,
     pub limits: Limits,
     /// An address of its own: that of the namespace it is started in, or else one on its loopback interface.
@@ -42,9 +45,22 @@ pub struct Spec {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Mount {
     pub source: PathBuf,
+    /// What of `source` is shown; empty: all of it. Missing directories are made. No link in `source` leads out of it.
+    #[serde(default)]
+    pub sub_path: PathBuf,
     /// Absolute path inside; missing directories are made. Can never lead outside the root.
     pub target: PathBuf,
     pub read_only: bool,
+}
+
+/// A host directory over which the sandbox, and nobody else, sees a filesystem in memory.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct MemoryDir {
+    pub path: PathBuf,
+    /// How much it holds. What it holds counts as memory of the sandbox.
+    pub bytes: u64,
+    /// The group that owns it, inside.
+    pub group: u32,
 }
 
 /// A program to run inside.
@@ -122,12 +138,20 @@ impl Spec {
         for (at, mount) in self.mounts.iter().enumerate() {
             absolute(&format!("mounts[{at}].source"), &mount.source)?;
             absolute(&format!("mounts[{at}].target"), &mount.target)?;
+            relative(&format!("mounts[{at}].sub_path"), &mount.sub_path)?;
             let reserved = ["/proc", "/sys", "/.asb"].iter().find(|path| mount.target.starts_with(path));
             if let Some(path) = reserved.or((mount.target == Path::new("/")).then_some(&"/")) {
                 return Err(invalid(
                     &format!("mounts[{at}].target"),
                     format!("nothing can be mounted over {path}"),
                 ));
+            }
+        }
+        for (at, memory) in self.memory_dirs.iter().enumerate() {
+            absolute(&format!("memory_dirs[{at}].path"), &memory.path)?;
+            if memory.bytes == 0 || memory.group >= IDS {
+                let problem = "needs a size, and a group below 65536".to_owned();
+                return Err(invalid(&format!("memory_dirs[{at}]"), problem));
             }
         }
         absolute("process.cwd", &self.process.cwd)?;
@@ -166,6 +190,14 @@ fn absolute(field: &str, path: &Path) -> Result<(), Invalid> {
         return Ok(());
     }
     Err(invalid(field, format!("{path:?} is not an absolute path without `..`")))
+}
+
+fn relative(field: &str, path: &Path) -> Result<(), Invalid> {
+    let plain = path.components().all(|part| matches!(part, std::path::Component::Normal(_)));
+    if plain && path.to_str().is_some_and(|text| !text.contains('\0')) {
+        return Ok(());
+    }
+    Err(invalid(field, format!("{path:?} is not a relative path without `..`")))
 }
 
 fn invalid(field: &str, problem: String) -> Invalid {

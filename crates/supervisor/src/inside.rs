@@ -17,11 +17,18 @@ pub struct Inside {
     root: OwnedFd,
     /// Who owns what is made in it: id 0 inside.
     owner: u32,
+    /// Mode of directories that are made in it.
+    mode: u32,
 }
 
 impl Inside {
     pub fn new(root: OwnedFd, owner: u32) -> Self {
-        Self { root, owner }
+        Self { root, owner, mode: 0o755 }
+    }
+
+    /// Directories that are made in it can be used by any user.
+    pub fn for_everybody(self) -> Self {
+        Self { mode: 0o777, ..self }
     }
 
     pub fn root(&self) -> BorrowedFd<'_> {
@@ -42,7 +49,8 @@ impl Inside {
             reached.push(name);
             directory = match self.open(&reached, OFlags::PATH | OFlags::DIRECTORY) {
                 Err(Errno::NOENT) => {
-                    mkdirat(&parent, name, Mode::from_raw_mode(0o755)).step_at("make directory", &reached)?;
+                    mkdirat(&parent, name, Mode::from_raw_mode(self.mode))
+                        .step_at("make directory", &reached)?;
                     self.own(&parent, name).step_at("own directory", &reached)?;
                     self.open(&reached, OFlags::PATH | OFlags::DIRECTORY)
                         .step_at("open directory", &reached)?

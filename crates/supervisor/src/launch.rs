@@ -36,6 +36,8 @@ pub struct Launch {
     pub layers: Vec<PathBuf>,
     pub host_dirs: Vec<PathBuf>,
     pub read_only_root: bool,
+    /// Directories of the machine that only this sandbox sees as filesystems in memory; made before the binds.
+    pub memory_dirs: Vec<MemoryDir>,
     pub binds: Vec<Bind>,
     /// The `sandboxd` program, shown at [`SANDBOXD`].
     pub sandboxd: PathBuf,
@@ -56,9 +58,20 @@ pub const SANDBOXD: &str = "/.asb/sandboxd";
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Bind {
     pub source: PathBuf,
+    /// What of `source` is shown, made when missing; empty: all of it. No link leads out of `source`.
+    pub sub_path: PathBuf,
     /// Inside.
     pub target: PathBuf,
     pub read_only: bool,
+}
+
+/// A directory of the machine that a filesystem in memory is mounted over, in the sandbox's mount namespace alone.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct MemoryDir {
+    pub path: PathBuf,
+    pub bytes: u64,
+    /// The group that owns it, inside.
+    pub group: u32,
 }
 
 /// The main process.

@@ -55,8 +55,9 @@ pub fn enter(launch: &Launch, namespace: &OwnedFd) -> Result<Devices> {
     runtime_directory(&inside, launch.first_id)?;
     names(&inside, launch, &scratch)?;
     sandboxd(&inside, &launch.sandboxd)?;
+    launch.memory_dirs.iter().try_for_each(|memory| memory_dir(memory, launch.first_id))?;
     for bind in &launch.binds {
-        volume(&inside, bind, namespace)?;
+        volume(&inside, bind, launch, namespace)?;
     }
     inside.directory(Path::new(&launch.main.cwd))?;
     hide(&inside)?;
@@ -106,7 +107,8 @@ fn place(scratch: &OwnedFd, name: &str) -> Result<OwnedFd> {
     directory_at(scratch.as_fd(), name)
 }
 
-fn directory_at(parent: BorrowedFd<'_>, name: &str) -> Result<OwnedFd> {
+fn directory_at(parent: BorrowedFd<'_>, name: impl AsRef<Path>) -> Result<OwnedFd> {
+    let name = name.as_ref();
     openat(parent, name, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .step_at("open", name)
 }
@@ -162,9 +164,32 @@ fn sandboxd(inside: &Inside, program: &Path) -> Result<()> {
     mount::attach(&view, &inside.file(Path::new(launch::SANDBOXD))?).step_at("attach", launch::SANDBOXD)
 }
 
-fn volume(inside: &Inside, bind: &launch::Bind, namespace: &OwnedFd) -> Result<()> {
-    let view = mount::view(&bind.source, false).step_at("open volume", &bind.source)?;
-    mount::map_ids(&view, namespace).step_at("map the ids of volume", &bind.source)?;
+/// Seen by the binds that follow, and by nobody outside this mount namespace.
+fn memory_dir(memory: &launch::MemoryDir, first_id: u32) -> Result<()> {
+    let (size, owner) = (memory.bytes.to_string(), first_id.to_string());
+    let group = (first_id + memory.group).to_string();
+    // Directories made in one that belongs to a group of its own belong to that group too.
+    let mode = if memory.group == 0 { "777" } else { "2777" };
+    let options = [("mode", mode), ("size", size.as_str()), ("uid", owner.as_str()), ("gid", group.as_str())];
+    let filesystem =
+        mount::filesystem("tmpfs", &options, plain()).step_at("mount a volume in memory", &memory.path)?;
+    mount::attach(&filesystem, &directory_at(CWD, &memory.path)?)
+        .step_at("attach a volume in memory", &memory.path)
+}
+
+fn volume(inside: &Inside, bind: &launch::Bind, launch: &Launch, namespace: &OwnedFd) -> Result<()> {
+    let in_memory = launch.memory_dirs.iter().any(|memory| memory.path == bind.source);
+    let view = if bind.sub_path.as_os_str().is_empty() {
+        mount::view(&bind.source, false).step_at("open volume", &bind.source)?
+    } else {
+        let owner = if in_memory { launch.first_id } else { 0 };
+        let found = sub_path(bind, owner)?;
+        mount::view_of(&found).step_at("view a part of volume", &bind.source)?
+    };
+    if !in_memory {
+        // A filesystem in memory was made with the sandbox's own ids.
+        mount::map_ids(&view, namespace).step_at("map the ids of volume", &bind.source)?;
+    }
     let attributes = if bind.read_only { plain() | READ_ONLY } else { plain() };
     mount::restrict(&view, attributes, false).step_at("restrict volume", &bind.source)?;
     let kind = FileType::from_raw_mode(fstat(&view).step_at("inspect volume", &bind.source)?.st_mode);
@@ -174,6 +199,15 @@ fn volume(inside: &Inside, bind: &launch::Bind, namespace: &OwnedFd) -> Result<(
     };
     refuse_kernel_filesystem(&target).step_at("mount a volume over", &bind.target)?;
     mount::attach(&view, &target).step_at("attach volume", &bind.target)
+}
+
+/// A part of a volume. Sandboxes write to volumes, so its links are resolved as if the volume were all there is.
+fn sub_path(bind: &launch::Bind, owner: u32) -> Result<OwnedFd> {
+    let volume = Inside::new(directory_at(CWD, &bind.source)?, owner).for_everybody();
+    match volume.find(&bind.sub_path) {
+        Err(Errno::NOENT) => volume.directory(&bind.sub_path),
+        found => found.step_at("open a part of a volume", &bind.sub_path),
+    }
 }
 
 /// A link in an image must not turn a volume's target into a file of `/proc` or `/sys`.

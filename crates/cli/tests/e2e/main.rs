@@ -6,6 +6,7 @@
 //! | `commands` | `asb run`, `exec`, `ps`, `logs`, `rm`, `down` |
 //! | `errors` | wrong input gets an error that names the field and the fix |
 //! | `image` | images made, pulled by a Pod, run, listed and removed |
+//! | `pod` | what a Pod is given: variables, volumes, groups |
 //! | `http` | one HTTP call runs a command in a named sandbox |
 //! | `crash` | kill -9 under write load loses no acknowledged write |
 //! | `cluster` | the same manifest and the same controllers on a real kube-apiserver |
@@ -24,5 +25,6 @@ mod http;
 mod image;
 mod manifest;
 mod network;
+mod pod;
 mod pool;
 mod python;

@@ -2,16 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use asb_runtime::image::Identity;
-use asb_runtime::{Image, Limits, Mount, Process, SandboxId, Spec};
-use k8s_openapi::api::core::v1::{Container, Pod};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use asb_runtime::{Image, Limits, MemoryDir, Mount, Process, SandboxId, Spec};
+use k8s_openapi::api::core::v1::{Container, Pod, VolumeMount};
 use kube::ResourceExt;
 
 use super::dns;
+use super::downward::Ceiling;
+use super::env::{self, Sources, set};
 use super::expand::expand;
+use super::groups;
+use super::quantity::millis;
+use super::volumes::{Medium, Prepared, stays};
+use crate::references::References;
 
 /// Processes and threads that a sandbox may have at once.
 const PIDS: u32 = 1024;
@@ -34,11 +39,13 @@ pub struct Parts<'a> {
     pub address: Ipv4Addr,
     /// Who answers when the Pod asks for a name.
     pub resolver: Option<Ipv4Addr>,
-    /// Host directory of each volume, by volume name.
-    pub volumes: &'a BTreeMap<String, PathBuf>,
+    /// By name.
+    pub volumes: &'a BTreeMap<String, Prepared>,
+    /// ConfigMaps and Secrets that the Pod names.
+    pub references: &'a References,
     pub restarts: u32,
-    /// The memory limit of a container that names none.
-    pub default_memory: u64,
+    /// The limits of a container that names none.
+    pub ceiling: Ceiling,
 }
 
 /// Why a Pod cannot be run as it is, in the kubelet's words.
@@ -71,14 +78,18 @@ pub fn translate(pod: &Pod, parts: Parts<'_>) -> Result<Spec, Refusal> {
         .first()
         .ok_or_else(|| Refusal::new("InvalidPod", "spec.containers: at least one is required"))?;
     let security = container.security_context.as_ref();
+    let sources = Sources { references: parts.references, address: parts.address, ceiling: parts.ceiling };
+    let env = env::variables(pod, container, &sources)?;
+    let limits = limits(container, parts.ceiling.memory)?;
     Ok(Spec {
         id: sandbox_id(pod)?,
         hostname: spec.hostname.clone().unwrap_or_else(|| pod.name_any()),
         read_only_root: security.and_then(|it| it.read_only_root_filesystem).unwrap_or(false),
         labels: labels(pod, &parts),
-        mounts: mounts(container, parts.volumes, parts.image_volumes)?,
-        process: process(pod, container, &parts.image)?,
-        limits: limits(container, parts.default_memory)?,
+        process: process(pod, container, &parts.image, &env)?,
+        memory_dirs: memory_dirs(pod, parts.volumes, limits.memory_bytes.unwrap_or(parts.ceiling.memory))?,
+        mounts: mounts(container, parts.volumes, parts.image_volumes, &env)?,
+        limits,
         address: Some(parts.address),
         network: false, // the runtime says so where it is true
         resolv_conf: dns::resolv_conf(spec, &pod.namespace().unwrap_or_default(), parts.resolver),
@@ -97,17 +108,19 @@ fn labels(pod: &Pod, parts: &Parts<'_>) -> BTreeMap<String, String> {
     known.into_iter().chain(signal).map(|(label, value)| (label.to_owned(), value)).collect()
 }
 
-fn process(pod: &Pod, container: &Container, image: &Image) -> Result<Process, Refusal> {
+fn process(
+    pod: &Pod,
+    container: &Container,
+    image: &Image,
+    own: &[(String, String)],
+) -> Result<Process, Refusal> {
     let Identity { uid, gid, groups, home } = user(pod, container, image)?;
     let mut env = image.config.variables();
     if !env.iter().any(|(name, _)| name == "HOME") {
         set(&mut env, "HOME", home.unwrap_or_else(|| "/".to_owned()));
     }
     set(&mut env, "HOSTNAME", pod.name_any());
-    for variable in container.env.iter().flatten() {
-        let value = expand(variable.value.as_deref().unwrap_or_default(), &env);
-        set(&mut env, &variable.name, value);
-    }
+    own.iter().for_each(|(name, value)| set(&mut env, name, value.clone()));
     let args = container.args.clone().unwrap_or_default();
     let given = container.command.clone().filter(|command| !command.is_empty());
     let entrypoint = || image.config.entrypoint.clone();
@@ -117,7 +130,7 @@ fn process(pod: &Pod, container: &Container, image: &Image) -> Result<Process, R
         None => [entrypoint(), args].concat(),
     };
     Ok(Process {
-        argv: argv.iter().map(|word| expand(word, &env)).collect(),
+        argv: argv.iter().map(|word| expand(word, own)).collect(),
         cwd: container
             .working_dir
             .clone()
@@ -166,35 +179,78 @@ fn user(pod: &Pod, container: &Container, image: &Image) -> Result<Identity, Ref
         return Err(refuse(message));
     }
     identity.groups.retain(|id| *id < 65_536);
+    identity.groups = groups::supplementary(pod, &identity.groups)?;
     Ok(identity)
 }
 
-/// Volumes of the Pod, after those of the image that the Pod does not replace.
+/// Volumes of the Pod, with those of the image that the Pod does not replace; outer ones before those inside them.
 fn mounts(
     container: &Container,
-    volumes: &BTreeMap<String, PathBuf>,
+    volumes: &BTreeMap<String, Prepared>,
     mut of_image: Vec<Mount>,
+    env: &[(String, String)],
 ) -> Result<Vec<Mount>, Refusal> {
-    let mount = |(at, mount): (usize, &k8s_openapi::api::core::v1::VolumeMount)| {
-        let path = format!("spec.containers[0].volumeMounts[{at}]");
-        let source = volumes.get(&mount.name).ok_or_else(|| {
-            let message = format!("{path}.name: no volume {:?} in spec.volumes", mount.name);
+    let mount = |(at, mount): (usize, &VolumeMount)| {
+        let refuse = |field: &str, problem: String| {
+            let message = format!("spec.containers[0].volumeMounts[{at}].{field}: {problem}");
             Refusal::new("CreateContainerConfigError", message)
-        })?;
+        };
+        let volume = volumes
+            .get(&mount.name)
+            .ok_or_else(|| refuse("name", format!("no volume {:?} in spec.volumes", mount.name)))?;
         if !Path::new(&mount.mount_path).is_absolute() {
-            let message = format!("{path}.mountPath: {:?} is not an absolute path", mount.mount_path);
-            return Err(Refusal::new("CreateContainerConfigError", message));
+            return Err(refuse("mountPath", format!("{:?} is not an absolute path", mount.mount_path)));
         }
         Ok(Mount {
-            source: source.clone(),
+            source: volume.path.clone(),
+            sub_path: sub_path(mount, env).map_err(|(field, problem)| refuse(field, problem))?,
             target: mount.mount_path.clone().into(),
-            read_only: mount.read_only.unwrap_or(false),
+            read_only: volume.read_only || mount.read_only == Some(true),
         })
     };
     let own = container.volume_mounts.iter().flatten().enumerate().map(mount);
     let own = own.collect::<Result<Vec<_>, _>>()?;
     of_image.retain(|image| own.iter().all(|mount| mount.target != image.target));
-    Ok(of_image.into_iter().chain(own).collect())
+    let mut all = [of_image, own].concat();
+    all.sort_by_key(|mount| mount.target.components().count());
+    Ok(all)
+}
+
+/// What of a volume is mounted; empty for all of it.
+fn sub_path(mount: &VolumeMount, env: &[(String, String)]) -> Result<PathBuf, (&'static str, String)> {
+    let plain = mount.sub_path.as_ref().filter(|path| !path.is_empty());
+    let expression = mount.sub_path_expr.as_ref().filter(|path| !path.is_empty());
+    let (field, path) = match (plain, expression) {
+        (None, None) => return Ok(PathBuf::new()),
+        (Some(_), Some(_)) => return Err(("subPathExpr", "excludes subPath; remove one of them".to_owned())),
+        (Some(path), None) => ("subPath", path.clone()),
+        (None, Some(text)) => ("subPathExpr", expand(text, env)),
+    };
+    if field == "subPathExpr" && path.contains("$(") {
+        return Err((field, format!("{path:?} names a variable that is not set")));
+    }
+    // `.` alone is all of the volume.
+    let path: PathBuf = Path::new(&path).components().filter(|part| *part != Component::CurDir).collect();
+    match path.to_str().filter(|text| text.is_empty() || stays(text)) {
+        Some(_) => Ok(path),
+        None => Err((field, format!("{path:?} is not a relative path without `..`"))),
+    }
+}
+
+/// Volumes in memory: none can hold more than the container's memory.
+fn memory_dirs(
+    pod: &Pod,
+    volumes: &BTreeMap<String, Prepared>,
+    memory: u64,
+) -> Result<Vec<MemoryDir>, Refusal> {
+    let group = groups::fs_group(pod)?.map_or(0, |group| group.id);
+    let dir = |volume: &Prepared| match volume.medium {
+        Medium::Disk => None,
+        Medium::Memory(size) => {
+            Some(MemoryDir { path: volume.path.clone(), bytes: size.unwrap_or(memory).min(memory), group })
+        }
+    };
+    Ok(volumes.values().filter_map(dir).collect())
 }
 
 fn limits(container: &Container, default_memory: u64) -> Result<Limits, Refusal> {
@@ -220,40 +276,6 @@ fn limits(container: &Container, default_memory: u64) -> Result<Limits, Refusal>
         pids: PIDS,
         log_bytes: LOG_BYTES,
     })
-}
-
-/// A Kubernetes quantity in thousandths.
-pub fn millis(quantity: &Quantity) -> Option<u128> {
-    const SUFFIXES: &[(&str, f64)] = &[
-        ("Ki", 1024.0),
-        ("Mi", 1_048_576.0),
-        ("Gi", 1_073_741_824.0),
-        ("Ti", 1_099_511_627_776.0),
-        ("Pi", 1_125_899_906_842_624.0),
-        ("Ei", 1_152_921_504_606_846_976.0),
-        ("n", 1e-9),
-        ("u", 1e-6),
-        ("m", 1e-3),
-        ("k", 1e3),
-        ("M", 1e6),
-        ("G", 1e9),
-        ("T", 1e12),
-        ("P", 1e15),
-        ("E", 1e18),
-    ];
-    let text = quantity.0.trim();
-    // An exponent such as 1E3 ends in a digit, so it is never mistaken for the suffix E.
-    let suffix = SUFFIXES.iter().find_map(|(suffix, factor)| Some((text.strip_suffix(suffix)?, *factor)));
-    let (number, factor) = suffix.unwrap_or((text, 1.0));
-    let value: f64 = number.parse().ok()?;
-    (value.is_finite() && value >= 0.0).then(|| (value * factor * 1000.0).ceil() as u128)
-}
-
-fn set(env: &mut Vec<(String, String)>, name: &str, value: String) {
-    match env.iter_mut().find(|(key, _)| key == name) {
-        Some(entry) => entry.1 = value,
-        None => env.push((name.to_owned(), value)),
-    }
 }
 
 #[cfg(test)]
@@ -282,16 +304,27 @@ mod tests {
             id: "id".into(),
             bytes: 0,
         };
-        let volumes = BTreeMap::from([("data".to_owned(), PathBuf::from("/v"))]);
-        let volume = |target: &str| Mount { source: "/i".into(), target: target.into(), read_only: false };
+        let prepared = |path: &str, read_only, medium| Prepared { path: path.into(), read_only, medium };
+        let volumes = BTreeMap::from([
+            ("data".to_owned(), prepared("/v", false, Medium::Disk)),
+            ("map".to_owned(), prepared("/m", true, Medium::Disk)),
+            ("memory".to_owned(), prepared("/t", false, Medium::Memory(Some(4 << 30)))),
+        ]);
+        let volume = |target: &str| Mount {
+            source: "/i".into(),
+            sub_path: PathBuf::new(),
+            target: target.into(),
+            read_only: false,
+        };
         let parts = Parts {
             image,
             image_volumes: vec![volume("/data"), volume("/cache")],
             address: Ipv4Addr::LOCALHOST,
             resolver: None,
             volumes: &volumes,
+            references: &References::default(),
             restarts: 0,
-            default_memory: 1 << 30,
+            ceiling: Ceiling { memory: 1 << 30, cpus: 2 },
         };
         translate(&pod, parts)
     }
@@ -319,11 +352,6 @@ mod tests {
         assert_eq!(spec(json!({})).unwrap().limits.memory_bytes, Some(1 << 30));
         let refused = spec(json!({"resources": {"limits": {"cpu": "lots"}}})).unwrap_err();
         assert!(refused.message.starts_with("spec.containers[0].resources.limits.cpu: "));
-        for (text, expected) in
-            [("1", 1000), ("0.5", 500), ("1k", 1_000_000), ("1e3", 1_000_000), ("2Ki", 2_048_000)]
-        {
-            assert_eq!(millis(&Quantity(text.into())), Some(expected), "{text}");
-        }
     }
 
     #[test]
@@ -340,6 +368,44 @@ mod tests {
             (json!({"name": "data", "mountPath": "x"}), "volumeMounts[0].mountPath"),
         ] {
             assert!(spec(json!({"volumeMounts": [mount]})).unwrap_err().message.contains(path));
+        }
+    }
+
+    #[test]
+    fn parts_of_volumes_stay_in_them_and_outer_mounts_come_first() {
+        let ok = spec(json!({
+            "env": [{"name": "NAME", "value": "box"}],
+            "volumeMounts": [
+                {"name": "map", "mountPath": "/etc/app/a.conf", "subPath": "a.conf"},
+                {"name": "data", "mountPath": "/etc", "subPathExpr": "logs/$(NAME)"},
+                {"name": "data", "mountPath": "/all", "subPath": "./"},
+            ],
+        }))
+        .unwrap();
+        let rows: Vec<_> = ok
+            .mounts
+            .iter()
+            .filter(|mount| mount.source != Path::new("/i"))
+            .map(|mount| (mount.target.to_str().unwrap(), mount.sub_path.to_str().unwrap(), mount.read_only))
+            .collect();
+        let expected =
+            [("/etc", "logs/box", false), ("/all", "", false), ("/etc/app/a.conf", "a.conf", true)];
+        assert_eq!(rows, expected);
+        let memory: Vec<_> = ok.memory_dirs.iter().map(|it| (it.path.to_str().unwrap(), it.bytes)).collect();
+        assert_eq!(memory, [("/t", 1 << 30)], "never more than the container's memory");
+        for (field, value) in [
+            ("subPath", "../x"),
+            ("subPath", "/etc"),
+            ("subPath", "a/../../b"),
+            ("subPathExpr", "$(NONE)"),
+            ("subPathExpr", "$(UP)/x"),
+        ] {
+            let container = json!({
+                "env": [{"name": "UP", "value": ".."}],
+                "volumeMounts": [{"name": "data", "mountPath": "/x", field: value}],
+            });
+            let refused = spec(container).unwrap_err();
+            assert!(refused.message.contains(&format!("volumeMounts[0].{field}: ")), "{refused:?}");
         }
     }
 

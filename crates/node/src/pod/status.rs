@@ -10,6 +10,9 @@ use serde_json::{Value, json};
 
 use super::spec::{Refusal, container};
 
+/// The machine, as its Pods are told.
+pub const HOST_ADDRESS: &str = "127.0.0.1";
+
 /// What a Pod's container is doing.
 #[derive(Debug, Clone)]
 pub enum Container {
@@ -62,8 +65,8 @@ pub fn status(pod: &Pod, state: &Container, restarts: u32, image_id: &str, now: 
         "reason": null,
         "message": null,
         "startTime": pod.status.as_ref().and_then(|status| status.start_time.clone()).map_or(now, |time| time.0),
-        "hostIP": "127.0.0.1",
-        "hostIPs": [{"ip": "127.0.0.1"}],
+        "hostIP": HOST_ADDRESS,
+        "hostIPs": [{"ip": HOST_ADDRESS}],
         "conditions": [
             condition("PodScheduled", true, None),
             condition("Initialized", true, None),

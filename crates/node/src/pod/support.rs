@@ -35,6 +35,7 @@ const CONTAINER: &[&str] = &[
     "args",
     "command",
     "env",
+    "envFrom",
     "image",
     "imagePullPolicy",
     "name",
@@ -59,10 +60,24 @@ const CONTAINER_SECURITY: &[&str] = &[
     "runAsUser",
     "seccompProfile",
 ];
-const POD_SECURITY: &[&str] = &["runAsGroup", "runAsNonRoot", "runAsUser", "seccompProfile"];
-const ENV: &[&str] = &["name", "value"];
+const POD_SECURITY: &[&str] = &[
+    "fsGroup",
+    "fsGroupChangePolicy",
+    "runAsGroup",
+    "runAsNonRoot",
+    "runAsUser",
+    "seccompProfile",
+    "supplementalGroups",
+    "supplementalGroupsPolicy",
+];
+const ENV: &[&str] = &["name", "value", "valueFrom"];
+const ENV_SOURCE: &[&str] = &["configMapKeyRef", "fieldRef", "resourceFieldRef", "secretKeyRef"];
+const ENV_FROM: &[&str] = &["configMapRef", "prefix", "secretRef"];
 const PORT: &[&str] = &["containerPort", "name", "protocol"];
-const MOUNT: &[&str] = &["mountPath", "name", "readOnly"];
+const MOUNT: &[&str] = &["mountPath", "name", "readOnly", "subPath", "subPathExpr"];
+const VOLUME: &[&str] =
+    &["configMap", "downwardAPI", "emptyDir", "name", "persistentVolumeClaim", "projected", "secret"];
+const PROJECTED: &[&str] = &["configMap", "downwardAPI", "secret"];
 
 /// The first field of a Pod spec that this node cannot honour, as a message with its path.
 pub fn check(spec: &Value) -> Result<(), String> {
@@ -83,6 +98,10 @@ pub fn check(spec: &Value) -> Result<(), String> {
         check_security(security, &format!("{path}.securityContext"))?;
         for (at, env) in list(container, "env") {
             only(env, &format!("{path}.env[{at}]"), ENV)?;
+            only(&env["valueFrom"], &format!("{path}.env[{at}].valueFrom"), ENV_SOURCE)?;
+        }
+        for (at, source) in list(container, "envFrom") {
+            only(source, &format!("{path}.envFrom[{at}]"), ENV_FROM)?;
         }
         for (at, port) in list(container, "ports") {
             only(port, &format!("{path}.ports[{at}]"), PORT)?;
@@ -92,8 +111,11 @@ pub fn check(spec: &Value) -> Result<(), String> {
         }
     }
     for (at, volume) in list(spec, "volumes") {
-        only(volume, &format!("spec.volumes[{at}]"), &["emptyDir", "name", "persistentVolumeClaim"])?;
-        only(&volume["emptyDir"], &format!("spec.volumes[{at}].emptyDir"), &[])?;
+        let path = format!("spec.volumes[{at}]");
+        only(volume, &path, VOLUME)?;
+        for (at, source) in list(&volume["projected"], "sources") {
+            only(source, &format!("{path}.projected.sources[{at}]"), PROJECTED)?;
+        }
     }
     check_seccomp(&spec["securityContext"], "spec.securityContext")
 }
@@ -164,8 +186,8 @@ mod tests {
                 "spec.containers[0].livenessProbe",
             ),
             (
-                json!({"containers": [{"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "x"}}}]}]}),
-                "spec.containers[0].env[0].valueFrom",
+                json!({"containers": [{"env": [{"name": "A", "valueFrom": {"fileKeyRef": {"key": "x"}}}]}]}),
+                "spec.containers[0].env[0].valueFrom.fileKeyRef",
             ),
             (
                 json!({"containers": [{"securityContext": {"privileged": true}}]}),
@@ -175,14 +197,15 @@ mod tests {
                 json!({"containers": [{"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}]}),
                 "capabilities.add",
             ),
+            (json!({"securityContext": {"sysctls": [{"name": "a"}]}}), "spec.securityContext.sysctls"),
             (
                 json!({"securityContext": {"seccompProfile": {"type": "Unconfined"}}}),
                 "spec.securityContext.seccompProfile.type",
             ),
             (json!({"volumes": [{"name": "h", "hostPath": {"path": "/"}}]}), "spec.volumes[0].hostPath"),
             (
-                json!({"volumes": [{"name": "m", "emptyDir": {"medium": "Memory"}}]}),
-                "spec.volumes[0].emptyDir.medium",
+                json!({"volumes": [{"name": "m", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}]}),
+                "spec.volumes[0].projected.sources[0].serviceAccountToken",
             ),
         ];
         for (spec, path) in cases {

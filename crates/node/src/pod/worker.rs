@@ -22,12 +22,13 @@ use tracing::Instrument;
 
 use super::spec::{self, LABEL_IMAGE_ID, LABEL_RESTARTS, LABEL_STOP_SIGNAL, Parts, Refusal};
 use super::status::{Container, status};
-use super::support;
+use super::{env, support, volumes};
 use crate::event;
 use crate::failure::with_causes;
 use crate::image::{self, Found};
 use crate::network::Wire;
 use crate::node::{Node, uid};
+use crate::references::{self, References};
 
 const SIGTERM: i32 = 15;
 const DEFAULT_GRACE: Duration = Duration::from_secs(30);
@@ -54,8 +55,17 @@ pub async fn run(node: Node, desired: watch::Receiver<Desired>, sandbox: Option<
     };
     let span = tracing::info_span!("pod", sandbox = %pod.name_any(), namespace = pod.namespace());
     let restarts = sandbox.as_ref().map_or(0, restarts);
-    let mut worker =
-        Worker { restarts, node: node.clone(), desired, pod, sandbox, failures: 0, image_failures: 0 };
+    let mut worker = Worker {
+        restarts,
+        node: node.clone(),
+        desired,
+        pod,
+        sandbox,
+        failures: 0,
+        image_failures: 0,
+        references: References::default(),
+        refused: None,
+    };
     worker.live().instrument(span.clone()).await;
     // Once begun, the end is not interrupted by that of the engine.
     node.shared.ending.spawn(async move { worker.end().await }.instrument(span));
@@ -80,6 +90,10 @@ struct Worker {
     failures: u32,
     /// Tries in a row to get the image that failed.
     image_failures: u32,
+    /// ConfigMaps and Secrets that the Pod names, as last seen.
+    references: References,
+    /// Why the last start was refused, and how many were in a row.
+    refused: Option<(Refusal, u32)>,
 }
 
 /// What ended a wait.
@@ -101,20 +115,7 @@ impl Worker {
                     self.report(&Container::Refused(refusal)).await;
                     self.until_leave(std::future::pending::<()>()).await;
                 }
-                Err(refusal) => {
-                    if self.failures == 0 {
-                        tracing::warn!(
-                            reason = refusal.reason,
-                            message = refusal.message,
-                            "Pod cannot start"
-                        );
-                        event::warn(&self.node.shared.client, &self.pod, refusal.reason, &refusal.message)
-                            .await;
-                        self.report(&Container::Waiting(refusal)).await;
-                    }
-                    let pause = self.back_off();
-                    self.until_leave(tokio::time::sleep(pause)).await;
-                }
+                Err(refusal) => self.wait_for_another_start(refusal).await,
             }
         }
     }
@@ -140,7 +141,12 @@ impl Worker {
         };
         self.image_failures = 0;
         let shared = &self.node.shared;
-        let volumes = shared.volumes.of(&self.pod).await?;
+        self.references = References::fetch(&shared.client, &self.pod)
+            .await
+            .map_err(|error| references::refusal(&error))?;
+        let sources =
+            volumes::Sources { pod: &self.pod, references: &self.references, ceiling: shared.ceiling };
+        let volumes = shared.volumes.of(&sources).await?;
         let image_volumes = shared.volumes.of_image(&self.pod, &held.image.volumes)?;
         let Wire { address, namespace } =
             shared.wires().take().await.map_err(|message| Refusal::new("NetworkNotReady", message))?;
@@ -150,8 +156,9 @@ impl Worker {
             address,
             resolver: shared.wires().resolver(),
             volumes: &volumes,
+            references: &self.references,
             restarts: self.restarts,
-            default_memory: shared.default_memory,
+            ceiling: shared.ceiling,
         };
         let wired = namespace.is_some();
         let started = match spec::translate(&self.pod, parts) {
@@ -162,6 +169,8 @@ impl Worker {
             Ok(sandbox) => {
                 shared.remember(&uid(&self.pod), &sandbox);
                 self.sandbox = Some(sandbox.clone());
+                self.refused = None;
+                self.tell_skipped_variables().await;
                 Ok(Some(sandbox))
             }
             Err(refusal) => {
@@ -195,6 +204,40 @@ impl Worker {
             return Err(Refusal::new("NetworkNotReady", message));
         }
         Ok(sandbox)
+    }
+
+    /// Tells which keys could not be names of variables, and forgets what the Pod names: it may be secret.
+    async fn tell_skipped_variables(&mut self) {
+        let references = std::mem::take(&mut self.references);
+        let skipped = spec::container(&self.pod).map_or_else(Vec::new, |it| env::skipped(it, &references));
+        for message in skipped {
+            let client = &self.node.shared.client;
+            event::warn(client, &self.pod, "InvalidEnvironmentVariableNames", &message).await;
+        }
+    }
+
+    /// Tells why the Pod cannot start, once for each reason, and waits for what it names to change, or for a while.
+    async fn wait_for_another_start(&mut self, refusal: Refusal) {
+        let known = self.refused.take();
+        let tries = known.as_ref().map_or(0, |(_, tries)| *tries);
+        if known.is_none_or(|(known, _)| known != refusal) {
+            tracing::warn!(reason = refusal.reason, message = refusal.message, "Pod cannot start");
+            let (reason, message) = told(&refusal);
+            event::warn(&self.node.shared.client, &self.pod, reason, &message).await;
+            self.report(&Container::Waiting(refusal.clone())).await;
+        }
+        let (client, references) = (self.node.shared.client.clone(), std::mem::take(&mut self.references));
+        let waited = self
+            .until_leave(async {
+                tokio::select! {
+                    () = tokio::time::sleep(back_off(tries)) => tries + 1,
+                    () = references.changed(&client) => tries,
+                }
+            })
+            .await;
+        if let Wake::Done(tries) = waited {
+            self.refused = Some((refusal, tries));
+        }
     }
 
     /// Tells why there is no image, as the kubelet tells it, and waits for the next try.
@@ -406,6 +449,16 @@ fn is_final(refusal: &Refusal) -> bool {
 
 fn back_off(failures: u32) -> Duration {
     FIRST_BACK_OFF.saturating_mul(1 << failures.min(10)).min(LONGEST_BACK_OFF)
+}
+
+/// Reason and message of the event about a refusal, as the kubelet writes them.
+fn told(refusal: &Refusal) -> (&'static str, String) {
+    match refusal.reason {
+        "CreateContainerConfigError" | "CreateContainerError" => {
+            ("Failed", format!("Error: {}", refusal.message))
+        }
+        other => (other, refusal.message.clone()),
+    }
 }
 
 fn start_refusal(error: &asb_runtime::Error) -> Refusal {

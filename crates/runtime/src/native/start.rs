@@ -8,7 +8,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asb_supervisor::launch::{Bind, Failure, Launch, Main, Report, file};
+use asb_supervisor::launch::{Bind, Failure, Launch, Main, MemoryDir, Report, file};
 
 use super::{Error, SANDBOX_FILE, Sandbox, Shared, adopt, delete};
 use crate::ids::Range;
@@ -94,8 +94,14 @@ fn prepare(shared: &Shared, spec: &Spec) -> Result<std::fs::File, Error> {
 fn launch_of(shared: &Shared, spec: &Spec, range: Range, cgroups: Vec<PathBuf>) -> Launch {
     let bind = |mount: &crate::Mount| Bind {
         source: mount.source.clone(),
+        sub_path: mount.sub_path.clone(),
         target: mount.target.clone(),
         read_only: mount.read_only,
+    };
+    let memory = |memory: &crate::MemoryDir| MemoryDir {
+        path: memory.path.clone(),
+        bytes: memory.bytes,
+        group: memory.group,
     };
     Launch {
         state: shared.place(&spec.id),
@@ -106,6 +112,7 @@ fn launch_of(shared: &Shared, spec: &Spec, range: Range, cgroups: Vec<PathBuf>) 
         layers: spec.root.layers.clone(),
         host_dirs: spec.root.host_dirs.clone(),
         read_only_root: spec.read_only_root,
+        memory_dirs: spec.memory_dirs.iter().map(memory).collect(),
         binds: spec.mounts.iter().map(bind).collect(),
         sandboxd: shared.programs.sandboxd.clone(),
         address: spec.address,

@@ -50,6 +50,7 @@ impl World {
             hostname: "box".to_owned(),
             read_only_root: false,
             mounts: Vec::new(),
+            memory_dirs: Vec::new(),
             process: Process {
                 argv: argv.iter().map(|word| (*word).to_owned()).collect(),
                 env: image.config.variables(),
@@ -110,7 +111,7 @@ pub fn shell(script: &str) -> Exec {
 }
 
 pub fn volume(source: &Path, target: &str) -> Mount {
-    Mount { source: source.to_owned(), target: target.into(), read_only: false }
+    Mount { source: source.to_owned(), sub_path: Default::default(), target: target.into(), read_only: false }
 }
 
 /// Runs a program inside to its end.

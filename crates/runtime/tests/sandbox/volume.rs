@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use asb_runtime::Exit;
+use asb_runtime::{Exit, MemoryDir};
 
 use crate::common::{World, run, shell, volume};
 
@@ -100,5 +100,75 @@ async fn link_in_a_volume_leads_nowhere_but_inside() {
     );
     let output = run(&sandbox, &shell(&script)).await;
     assert_eq!((output.stdout.as_str(), output.exit), ("", Exit::Code(1)), "{output:?}");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn part_of_a_volume_cannot_be_a_part_of_the_machine_whatever_links_a_sandbox_plants() {
+    let world = World::new();
+    let data = tempfile::tempdir().expect("temporary directory");
+    let victim = tempfile::tempdir().expect("temporary directory");
+    std::fs::write(victim.path().join("key"), "secret").expect("written");
+    let mut attacker = world.spec(&[]);
+    attacker.mounts.push(volume(data.path(), "/data"));
+    let attacker = world.native.start(&attacker).await.expect("starts");
+    let script = format!(
+        "test -e /.asb/sandboxd && cd /data && mkdir real && echo mine > real/file && ln -s real good && \
+         ln -s {victim} away && ln -s ../../../../../../../../..{victim} up && ln -s {victim}/key key && \
+         ln -s /proc/self/root{victim} magic",
+        victim = victim.path().display()
+    );
+    assert_eq!(run(&attacker, &shell(&script)).await.exit, Exit::Code(0));
+
+    for planted in ["away", "up", "key", "magic", "away/key", "up/key"] {
+        let mut spec = world.spec(&[]);
+        let mut part = volume(data.path(), "/part");
+        part.sub_path = planted.into();
+        spec.mounts.push(part);
+        // Either there is no such part, or it is one of the volume; never one of the machine.
+        if let Ok(sandbox) = world.native.start(&spec).await {
+            let output = run(&sandbox, &shell("cat /part /part/key; touch /part/planted")).await;
+            assert!(!output.stdout.contains("secret"), "{planted}: {output:?}");
+        }
+    }
+    let names = std::fs::read_dir(victim.path()).expect("listed").count();
+    assert_eq!(names, 1, "the machine was touched");
+
+    let mut spec = world.spec(&[]);
+    for (sub_path, target) in [("good/file", "/file"), ("new/deep", "/new"), ("good", "/again")] {
+        let mut part = volume(data.path(), target);
+        part.sub_path = sub_path.into();
+        spec.mounts.push(part);
+    }
+    let sandbox = world.native.start(&spec).await.expect("honest parts are found or made");
+    let output = run(&sandbox, &shell("cat /file /again/file; stat -c %u:%a /new; touch /new/x")).await;
+    assert_eq!((output.stdout.as_str(), output.exit), ("mine\nmine\n0:777\n", Exit::Code(0)), "{output:?}");
+    assert!(data.path().join("new/deep/x").exists());
+    for refused in ["../x", "/etc", "a/../../x"] {
+        let mut spec = world.spec(&[]);
+        let mut part = volume(data.path(), "/part");
+        part.sub_path = refused.into();
+        spec.mounts.push(part);
+        let error = world.native.start(&spec).await.expect_err("refused");
+        assert!(format!("{error:?}").contains("mounts[0].sub_path"), "{error:?}");
+    }
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn volume_in_memory_holds_no_more_than_its_size_and_leaves_the_disk_alone() {
+    let world = World::new();
+    let data = tempfile::tempdir().expect("temporary directory");
+    let mut spec = world.spec(&[]);
+    spec.memory_dirs.push(MemoryDir { path: data.path().to_owned(), bytes: 1 << 20, group: 7 });
+    let mut part = volume(data.path(), "/part");
+    part.sub_path = "a/b".into();
+    spec.mounts = vec![volume(data.path(), "/memory"), part];
+    let sandbox = world.native.start(&spec).await.expect("starts");
+    let script = "stat -f -c %T /memory; stat -c %u:%g:%a /memory; touch /part/x; ls /memory/a/b; \
+        head -c 2000000 /dev/zero > /memory/large 2>/dev/null || echo full; stat -c %s /memory/large";
+    let output = run(&sandbox, &shell(script)).await;
+    assert_eq!(output.stdout, "tmpfs\n0:7:2777\nx\nfull\n1048576\n", "{output:?}");
+    assert_eq!(std::fs::read_dir(data.path()).expect("listed").count(), 0, "nothing of it is on disk");
     world.finish().await;
 }

@@ -1,7 +1,10 @@
-//! Volumes on one machine: a PersistentVolume is a directory under the data directory.
+//! Volumes on one machine: each is a directory under the data directory, kept (`volumes/`) or gone with its Pod (`pods/`).
 //!
 //! The PersistentVolume object is the record of the directory: it is written before the directory is
 //! made and removed after the directory is gone, so that a crash leaves nothing nobody knows of.
+
+mod files;
+mod ownership;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,7 +16,9 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
+use crate::pod::groups::{self, FsGroup};
 use crate::pod::spec::Refusal;
+use crate::pod::volumes::{self, Content, Medium, Prepared, Sources};
 
 /// The StorageClass that we provision for; also the default.
 pub const STORAGE_CLASS: &str = "local";
@@ -23,7 +28,7 @@ pub struct Volumes {
     client: Client,
     /// PersistentVolumes, one directory each.
     persistent: PathBuf,
-    /// emptyDir volumes: one directory per Pod, gone with it.
+    /// Volumes that are gone with their Pod: one directory per Pod.
     of_pods: PathBuf,
 }
 
@@ -35,38 +40,54 @@ impl Volumes {
         Ok(volumes)
     }
 
-    /// The host directory of every volume of a Pod, made if need be.
-    pub async fn of(&self, pod: &Pod) -> Result<BTreeMap<String, PathBuf>, Refusal> {
-        let mut paths = BTreeMap::new();
+    /// Every volume of a Pod that does not run, made if need be.
+    pub async fn of(&self, sources: &Sources<'_>) -> Result<BTreeMap<String, Prepared>, Refusal> {
+        let pod = sources.pod;
+        let group = groups::fs_group(pod)?;
+        let mut prepared = BTreeMap::new();
         let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref());
         for (at, volume) in volumes.into_iter().flatten().enumerate() {
-            let path = match &volume.persistent_volume_claim {
-                Some(source) => {
+            let content = volumes::content(volume, at, sources)?;
+            // Somebody else's data, that this Pod only looks at.
+            let claimed_read_only = matches!(content, Content::Claim { read_only: true, .. });
+            let (path, read_only, medium) = match content {
+                Content::Empty => (self.empty_dir(pod, &volume.name)?, false, Medium::Disk),
+                Content::Memory(bytes) => (self.empty_dir(pod, &volume.name)?, false, Medium::Memory(bytes)),
+                Content::Claim { name, read_only } => {
                     let field = format!("spec.volumes[{at}].persistentVolumeClaim.claimName");
-                    self.claimed(pod, &source.claim_name, &field).await?
+                    (self.claimed(pod, &name, &field).await?, read_only, Medium::Disk)
                 }
-                None => self.empty_dir(pod, &volume.name)?,
+                Content::Files(files) => {
+                    let path = self.empty_dir(pod, &volume.name)?;
+                    files::write(&path, &files).map_err(|error| io_refusal(&path, &error))?;
+                    (path, true, Medium::Disk)
+                }
             };
-            paths.insert(volume.name.clone(), path);
+            if let Some(group) = group
+                && !claimed_read_only
+            {
+                give(&path, group, read_only).await.map_err(|error| io_refusal(&path, &error))?;
+            }
+            prepared.insert(volume.name.clone(), Prepared { path, read_only, medium });
         }
-        Ok(paths)
+        Ok(prepared)
     }
 
     /// Directories for what an image wants outside its root. Their names are none that a Pod's volume can have.
     pub fn of_image(&self, pod: &Pod, paths: &[PathBuf]) -> Result<Vec<Mount>, Refusal> {
         let mount = |(at, target): (usize, &PathBuf)| {
             let source = self.empty_dir(pod, &format!(".image-{at}"))?;
-            Ok(Mount { source, target: target.clone(), read_only: false })
+            Ok(Mount { source, sub_path: PathBuf::new(), target: target.clone(), read_only: false })
         };
         paths.iter().enumerate().map(mount).collect()
     }
 
-    /// Removes the emptyDir volumes of a Pod.
+    /// Removes the volumes that go with a Pod.
     pub fn forget_pod(&self, uid: &str) -> io::Result<()> {
         remove(&self.of_pods.join(uid))
     }
 
-    /// UIDs of the Pods that have emptyDir volumes here.
+    /// UIDs of the Pods that have such volumes here.
     pub fn pods(&self) -> io::Result<Vec<String>> {
         let entries = std::fs::read_dir(&self.of_pods)?;
         entries.map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned())).collect()
@@ -174,6 +195,13 @@ impl Volumes {
         claims.patch_status(&claim.name_any(), &params, &Patch::Merge(bound)).await?;
         Ok(path)
     }
+}
+
+/// Gives a volume to a group; it may hold so much that others must not wait for it.
+async fn give(path: &Path, group: FsGroup, read_only: bool) -> io::Result<()> {
+    let path = path.to_owned();
+    let given = tokio::task::spawn_blocking(move || ownership::give(&path, group, read_only)).await;
+    given.unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
 /// A directory that only we may look into; what sandboxes write below it may be set-user-id.

@@ -1,0 +1,218 @@
+//! What a Pod is given: variables and volumes from ConfigMaps, Secrets and the Pod itself.
+
+use serde_json::{Value, json};
+
+use crate::engine::{Engine, eventually, stdout, text};
+
+fn apply(engine: &Engine, object: &Value) {
+    stdout(&engine.kubectl_apply(&object.to_string()));
+}
+
+fn config_map(name: &str, data: &Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data})
+}
+
+fn secret(name: &str, data: &Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data})
+}
+
+/// A Pod that runs a script and then stays.
+fn pod(name: &str, script: &str, container: Value, mut spec: Value) -> Value {
+    let mut main = json!({"name": "main", "image": "host", "command": ["sh", "-c", format!("{script}; echo done; exec sleep 1000")]});
+    main.as_object_mut().unwrap().extend(container.as_object().unwrap().clone());
+    spec["containers"] = json!([main]);
+    let metadata = json!({"name": name, "labels": {"app": "web"}, "annotations": {"note": "hi"}});
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+}
+
+fn get(engine: &Engine, name: &str) -> Value {
+    serde_json::from_str(&stdout(&engine.kubectl(&["get", "pod", name, "-o", "json"]))).unwrap()
+}
+
+/// What a Pod's script printed, once it is through.
+fn printed(engine: &Engine, name: &str) -> String {
+    let log = || text(&engine.kubectl(&["logs", name]));
+    eventually(&format!("the script of {name} is through"), || log().lines().any(|line| line == "done"));
+    log().replace("done\n", "")
+}
+
+/// Removes the Pods and stops the engine, which must leave nothing.
+fn finish(engine: Engine) {
+    stdout(&engine.kubectl(&["delete", "pod", "--all", "--now"]));
+    engine.stop();
+}
+
+#[test]
+fn variables_come_from_objects_and_from_the_pod_itself() {
+    let engine = Engine::start();
+    apply(&engine, &config_map("map", &json!({"COLOUR": "red", "SIZE": "7", "1bad": "x"})));
+    let field =
+        |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
+    let container = json!({
+        "resources": {"limits": {"memory": "64Mi", "cpu": "500m"}},
+        "envFrom": [{"configMapRef": {"name": "map"}}, {"prefix": "S_", "secretRef": {"name": "later"}},
+            {"configMapRef": {"name": "none", "optional": true}}],
+        "env": [
+            {"name": "SIZE", "value": "$(SIZE)-$(COLOUR)"},
+            {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "later", "key": "token"}}},
+            {"name": "NONE", "valueFrom": {"configMapKeyRef": {"name": "map", "key": "none", "optional": true}}},
+            field("NAME", "metadata.name"), field("APP", "metadata.labels['app']"), field("IP", "status.podIP"),
+            {"name": "MEMORY", "valueFrom": {"resourceFieldRef": {"resource": "limits.memory", "divisor": "1Mi"}}},
+            {"name": "CPU", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu", "divisor": "1m"}}},
+        ],
+    });
+    let script = "echo $SIZE $KEY $S_token ${NONE-unset} $NAME $APP $MEMORY $CPU; echo $IP";
+    apply(&engine, &pod("env", script, container, json!({})));
+    let waiting = || get(&engine, "env")["status"]["containerStatuses"][0]["state"]["waiting"].clone();
+    eventually("the Pod waits for its Secret", || waiting()["reason"] == "CreateContainerConfigError");
+    assert_eq!(waiting()["message"], "secret \"later\" not found");
+    assert!(text(&engine.kubectl(&["describe", "pod", "env"])).contains("Error: secret \"later\" not found"));
+    apply(&engine, &secret("later", &json!({"other": "x"})));
+    eventually("it says which key is missing", || {
+        waiting()["message"] == "couldn't find key token in Secret default/later"
+    });
+    apply(&engine, &secret("later", &json!({"token": "hunter2"})));
+    let (said, pod) = (printed(&engine, "env"), get(&engine, "env"));
+    let address = pod["status"]["podIP"].as_str().unwrap();
+    assert_eq!(said, format!("7-red hunter2 hunter2 unset env web 64 500\n{address}\n"));
+    eventually("the key that is no name is told", || {
+        text(&engine.kubectl(&["get", "events"]))
+            .contains("Keys [1bad] from the EnvFrom configMap default/map")
+    });
+    finish(engine);
+}
+
+#[test]
+fn volumes_hold_files_of_objects_and_memory_and_parts_of_them_can_be_mounted() {
+    let engine = Engine::start();
+    apply(&engine, &config_map("app", &json!({"a.conf": "listen 80\n", "b.conf": "b\n"})));
+    let labels = json!({"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}});
+    let spec = json!({"volumes": [
+        {"name": "app", "configMap": {"name": "app"}},
+        {"name": "key", "secret": {"secretName": "late", "defaultMode": 0o400}},
+        {"name": "all", "projected": {"sources": [
+            {"configMap": {"name": "app", "items": [{"key": "b.conf", "path": "deep/b"}]}},
+            {"downwardAPI": {"items": [labels]}},
+        ]}},
+        {"name": "memory", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
+        {"name": "disk", "emptyDir": {}},
+    ]});
+    let container = json!({
+        "env": [{"name": "NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+        "volumeMounts": [
+            {"name": "app", "mountPath": "/etc/app"}, {"name": "app", "mountPath": "/srv/one.conf", "subPath": "a.conf"},
+            {"name": "key", "mountPath": "/key"}, {"name": "all", "mountPath": "/all"},
+            {"name": "memory", "mountPath": "/memory"},
+            {"name": "disk", "mountPath": "/disk"}, {"name": "disk", "mountPath": "/mine", "subPathExpr": "of/$(NAME)"},
+        ],
+    });
+    let script = "cat /etc/app/a.conf /srv/one.conf /key/token /all/deep/b /all/labels; echo; \
+        stat -c %a /key/token; touch /etc/app/x 2>/dev/null || echo read-only; stat -f -c %T /memory; \
+        head -c 2000000 /dev/zero > /memory/x 2>/dev/null || echo full; touch /mine/here; ls /disk/of/volumes";
+    apply(&engine, &pod("volumes", script, container, spec));
+    let waiting = || get(&engine, "volumes")["status"]["containerStatuses"][0]["state"]["waiting"].clone();
+    eventually("the Pod waits for its Secret", || {
+        waiting()["message"] == "MountVolume.SetUp failed for volume \"key\" : secret \"late\" not found"
+    });
+    apply(&engine, &secret("late", &json!({"token": "hunter2\n"})));
+    let expected = "listen 80\nlisten 80\nhunter2\nb\napp=\"web\"\n400\nread-only\ntmpfs\nfull\nhere\n";
+    assert_eq!(printed(&engine, "volumes"), expected);
+
+    let uid = get(&engine, "volumes")["metadata"]["uid"].as_str().unwrap().to_owned();
+    let files = engine.data_dir.path().join("pods").join(uid);
+    assert_eq!(std::fs::read_to_string(files.join("key/token")).unwrap(), "hunter2\n");
+    assert_eq!(
+        std::os::unix::fs::PermissionsExt::mode(&files.metadata().unwrap().permissions()) & 0o777,
+        0o700
+    );
+    stdout(&engine.kubectl(&["delete", "pod", "volumes", "--now"]));
+    assert!(!files.exists(), "the files of a Secret go with the Pod");
+    finish(engine);
+}
+
+#[test]
+fn groups_of_the_pod_reach_its_processes_and_its_volumes() {
+    let engine = Engine::start();
+    apply(&engine, &secret("key", &json!({"token": "hunter2"})));
+    let claim = json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    });
+    apply(&engine, &claim);
+    let volumes = json!([
+        {"name": "claim", "persistentVolumeClaim": {"claimName": "data"}},
+        {"name": "disk", "emptyDir": {}},
+        {"name": "memory", "emptyDir": {"medium": "Memory"}},
+        {"name": "key", "secret": {"secretName": "key", "defaultMode": 0o400}},
+    ]);
+    let mounts = json!([
+        {"name": "claim", "mountPath": "/claim"}, {"name": "disk", "mountPath": "/disk"},
+        {"name": "memory", "mountPath": "/memory"}, {"name": "key", "mountPath": "/key"},
+    ]);
+    let spec = |group: u32| {
+        json!({
+            "volumes": volumes,
+            "securityContext": {"runAsUser": 1000, "runAsGroup": 1000, "fsGroup": group, "supplementalGroups": [3000]},
+        })
+    };
+    let script = "id -G; for at in claim disk memory; do touch /$at/x; stat -c %u:%g:%a /$at; stat -c %g /$at/x; done; \
+        stat -c %g:%a /key/token; cat /key/token; echo";
+    apply(&engine, &pod("first", script, json!({"workingDir": "/", "volumeMounts": mounts}), spec(2000)));
+    let volume = "0:2000:2777\n2000\n";
+    let expected = format!("1000 2000 3000\n{}2000:440\nhunter2\n", volume.repeat(3));
+    assert_eq!(printed(&engine, "first"), expected);
+    stdout(&engine.kubectl(&["delete", "pod", "first", "--now"]));
+    apply(
+        &engine,
+        &pod(
+            "second",
+            "stat -c %g /claim /claim/x",
+            json!({"workingDir": "/", "volumeMounts": mounts}),
+            spec(2001),
+        ),
+    );
+    assert_eq!(printed(&engine, "second"), "2001\n2001\n", "what a claim holds goes to the next Pod's group");
+    stdout(&engine.kubectl(&["delete", "pod", "second", "--now"]));
+    stdout(&engine.kubectl(&["delete", "pvc", "data"]));
+    finish(engine);
+}
+
+#[test]
+fn part_of_a_claimed_volume_stays_in_it_when_a_sandbox_plants_links() {
+    let engine = Engine::start();
+    let claim = json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "shared"},
+        "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}},
+    });
+    apply(&engine, &claim);
+    let spec = json!({"volumes": [{"name": "shared", "persistentVolumeClaim": {"claimName": "shared"}}]});
+    let mount = |extra: Value| {
+        let mut mount = json!({"name": "shared", "mountPath": "/shared"});
+        mount.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+        json!({"volumeMounts": [mount]})
+    };
+    let secrets = engine.data_dir.path().display().to_string();
+    let plant = format!("test -e /.asb/sandboxd && ln -s {secrets} /shared/away && ln -s /etc /shared/etc");
+    apply(&engine, &pod("attacker", &plant, mount(json!({})), spec.clone()));
+    assert_eq!(printed(&engine, "attacker"), "");
+    apply(
+        &engine,
+        &pod("etc", "ls /shared/passwd || echo nothing", mount(json!({"subPath": "etc"})), spec.clone()),
+    );
+    apply(&engine, &pod("away", "ls /shared", mount(json!({"subPath": "away"})), spec.clone()));
+    // A link to what the volume does not have leads nowhere: the Pod says so and does not start.
+    for name in ["etc", "away"] {
+        eventually("the Pod does not start", || {
+            let status = get(&engine, name)["status"]["containerStatuses"][0]["state"]["waiting"].clone();
+            status["reason"] == "CreateContainerError"
+        });
+    }
+    apply(&engine, &pod("dots", "true", mount(json!({"subPath": "../x"})), spec));
+    eventually("the field is named", || {
+        let status = get(&engine, "dots")["status"]["containerStatuses"][0]["state"]["waiting"].clone();
+        status["message"].as_str().is_some_and(|text| text.contains("volumeMounts[0].subPath: "))
+    });
+    stdout(&engine.kubectl(&["delete", "pod", "--all", "--now"]));
+    stdout(&engine.kubectl(&["delete", "pvc", "shared"]));
+    finish(engine);
+}

@@ -1,0 +1,279 @@
+//! The environment of a container: `envFrom`, then `env`, by the kubelet's rules. Pure.
+//!
+//! What is imported comes first, later entries win, and only `env[].value` is expanded, with what the Pod itself set
+//! before it: the variables of the image are not known to Kubernetes.
+
+use std::net::Ipv4Addr;
+
+use k8s_openapi::api::core::v1::{Container, EnvFromSource, EnvVarSource, Pod};
+
+use super::downward::{self, Ceiling};
+use super::expand::expand;
+use super::spec::Refusal;
+use crate::references::{Kind, References};
+
+/// What variables are made from, besides the Pod.
+pub struct Sources<'a> {
+    pub references: &'a References,
+    pub address: Ipv4Addr,
+    pub ceiling: Ceiling,
+}
+
+/// The variables that a Pod sets for its container.
+pub fn variables(
+    pod: &Pod,
+    container: &Container,
+    sources: &Sources<'_>,
+) -> Result<Vec<(String, String)>, Refusal> {
+    let mut env = Vec::new();
+    for source in container.env_from.iter().flatten() {
+        for (name, value) in imported(source, sources.references)?.valid {
+            set(&mut env, &name, value);
+        }
+    }
+    for (at, variable) in container.env.iter().flatten().enumerate() {
+        let path = format!("spec.containers[0].env[{at}].valueFrom");
+        let value = match &variable.value_from {
+            Some(source) => referred(pod, container, source, sources, &path)?,
+            None => Some(expand(variable.value.as_deref().unwrap_or_default(), &env)),
+        };
+        if let Some(value) = value {
+            set(&mut env, &variable.name, value);
+        }
+    }
+    Ok(env)
+}
+
+/// What is to be told about keys that cannot be names of variables.
+pub fn skipped(container: &Container, references: &References) -> Vec<String> {
+    let all = container.env_from.iter().flatten().filter_map(|source| imported(source, references).ok());
+    let skipped = all.filter(|imported| !imported.invalid.is_empty());
+    let message = |imported: Imported| {
+        let Imported { kind, name, invalid, .. } = imported;
+        format!(
+            "Keys [{}] from the EnvFrom {} {}/{name} were skipped since they are considered invalid environment \
+             variable names.",
+            invalid.join(", "),
+            if kind == Kind::ConfigMap { "configMap" } else { "secret" },
+            references.namespace,
+        )
+    };
+    skipped.map(message).collect()
+}
+
+pub fn set(env: &mut Vec<(String, String)>, name: &str, value: String) {
+    match env.iter_mut().find(|(key, _)| key == name) {
+        Some(entry) => entry.1 = value,
+        None => env.push((name.to_owned(), value)),
+    }
+}
+
+/// One entry of `envFrom`.
+struct Imported {
+    kind: Kind,
+    name: String,
+    valid: Vec<(String, String)>,
+    invalid: Vec<String>,
+}
+
+fn imported(source: &EnvFromSource, references: &References) -> Result<Imported, Refusal> {
+    let map = source.config_map_ref.as_ref().map(|it| (Kind::ConfigMap, &it.name, it.optional));
+    let secret = source.secret_ref.as_ref().map(|it| (Kind::Secret, &it.name, it.optional));
+    let (kind, name, optional) = map.or(secret).ok_or_else(|| {
+        let message = "spec.containers[0].envFrom: each entry needs configMapRef or secretRef";
+        Refusal::new("Unsupported", message)
+    })?;
+    let mut imported = Imported { kind, name: name.clone(), valid: Vec::new(), invalid: Vec::new() };
+    let Some(object) = references.get(kind, name) else {
+        return if optional == Some(true) { Ok(imported) } else { Err(missing(kind, name)) };
+    };
+    let prefix = source.prefix.as_deref().unwrap_or_default();
+    for (key, value) in &object.data {
+        let variable = format!("{prefix}{key}");
+        if is_name(&variable) {
+            imported.valid.push((variable, text(value, key, kind, name, references)?));
+        } else {
+            imported.invalid.push(variable);
+        }
+    }
+    Ok(imported)
+}
+
+/// The value of one `valueFrom`; `None` when it is optional and not there.
+fn referred(
+    pod: &Pod,
+    container: &Container,
+    source: &EnvVarSource,
+    sources: &Sources<'_>,
+    path: &str,
+) -> Result<Option<String>, Refusal> {
+    let unsupported = |problem: String| Refusal::new("Unsupported", format!("{path}.{problem}"));
+    if let Some(field) = &source.field_ref {
+        let value = downward::field_for_variable(pod, &field.field_path, sources.address);
+        return value.map(Some).map_err(|problem| unsupported(format!("fieldRef.fieldPath: {problem}")));
+    }
+    if let Some(selector) = &source.resource_field_ref {
+        if selector.container_name.as_ref().is_some_and(|name| !name.is_empty() && *name != container.name) {
+            return Err(unsupported(
+                "resourceFieldRef.containerName: names no container of this Pod".to_owned(),
+            ));
+        }
+        let value = downward::resource(container, selector, sources.ceiling);
+        return value.map(Some).map_err(|problem| unsupported(format!("resourceFieldRef.{problem}")));
+    }
+    let map = source.config_map_key_ref.as_ref().map(|it| (Kind::ConfigMap, &it.name, &it.key, it.optional));
+    let secret = source.secret_key_ref.as_ref().map(|it| (Kind::Secret, &it.name, &it.key, it.optional));
+    let (kind, name, key, optional) = map.or(secret).ok_or_else(|| {
+        Refusal::new(
+            "Unsupported",
+            format!("{path}: needs configMapKeyRef, secretKeyRef, fieldRef or resourceFieldRef"),
+        )
+    })?;
+    let references = sources.references;
+    let object = references.get(kind, name);
+    match (object, object.and_then(|object| object.data.get(key))) {
+        (Some(_), Some(value)) => text(value, key, kind, name, references).map(Some),
+        _ if optional == Some(true) => Ok(None),
+        (None, _) => Err(missing(kind, name)),
+        (Some(_), None) => {
+            Err(not_yet(format!("couldn't find key {key} in {kind} {}/{name}", references.namespace)))
+        }
+    }
+}
+
+fn missing(kind: Kind, name: &str) -> Refusal {
+    not_yet(format!("{} {name:?} not found", kind.to_string().to_lowercase()))
+}
+
+fn text(value: &[u8], key: &str, kind: Kind, name: &str, references: &References) -> Result<String, Refusal> {
+    String::from_utf8(value.to_vec()).map_err(|_| {
+        let at = format!("{kind} {}/{name}", references.namespace);
+        not_yet(format!("key {key} in {at} is not UTF-8 text; mount it as a volume"))
+    })
+}
+
+/// The Pod waits: the object may still come or change.
+fn not_yet(message: String) -> Refusal {
+    Refusal::new("CreateContainerConfigError", message)
+}
+
+/// Letters, digits, `_`, `-` and `.`; no digit first, and not what a shell would take for a path.
+fn is_name(name: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    let path_like = name == "." || name.starts_with("..");
+    !name.is_empty() && !name.as_bytes()[0].is_ascii_digit() && name.bytes().all(allowed) && !path_like
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn references() -> References {
+        References::of(&[
+            (Kind::ConfigMap, "map", &[("A", "from map"), ("1bad", "x"), ("..", "x"), ("DOT.ted", "ok")]),
+            (Kind::Secret, "secret", &[("A", "from secret"), ("password", "hunter2")]),
+        ])
+    }
+
+    fn with(container: serde_json::Value, references: &References) -> Result<Vec<(String, String)>, Refusal> {
+        let (pod, container) = pod(container);
+        let ceiling = Ceiling { memory: 1 << 30, cpus: 2 };
+        variables(&pod, &container, &Sources { references, address: Ipv4Addr::LOCALHOST, ceiling })
+    }
+
+    fn pod(container: serde_json::Value) -> (Pod, Container) {
+        let mut object = json!({"name": "main"});
+        object.as_object_mut().unwrap().extend(container.as_object().unwrap().clone());
+        let pod = json!({"metadata": {"name": "box"}, "spec": {"containers": [object]}});
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        let container = pod.spec.as_ref().unwrap().containers[0].clone();
+        (pod, container)
+    }
+
+    fn pairs(env: &[(String, String)]) -> Vec<(&str, &str)> {
+        env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
+    }
+
+    #[test]
+    fn later_sources_win_and_only_plain_values_are_expanded() {
+        let env = with(
+            json!({
+                "envFrom": [{"configMapRef": {"name": "map"}}, {"secretRef": {"name": "secret"}}],
+                "env": [
+                    {"name": "B", "value": "$(A) $(NAME)"},
+                    {"name": "NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
+                    {"name": "C", "value": "$(NAME)"},
+                    {"name": "password", "valueFrom": {"configMapKeyRef": {"name": "map", "key": "A"}}},
+                ],
+            }),
+            &references(),
+        )
+        .unwrap();
+        let expected = [
+            ("A", "from secret"),
+            ("DOT.ted", "ok"),
+            ("password", "from map"),
+            ("B", "from secret $(NAME)"),
+            ("NAME", "box"),
+            ("C", "box"),
+        ];
+        assert_eq!(pairs(&env), expected);
+    }
+
+    #[test]
+    fn prefix_makes_names_and_invalid_ones_are_skipped_and_told() {
+        let source = json!({"envFrom": [{"prefix": "P_", "configMapRef": {"name": "map"}}]});
+        let names: Vec<_> = with(source, &references()).unwrap().into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["P_..", "P_1bad", "P_A", "P_DOT.ted"]);
+        let (_, container) = pod(json!({"envFrom": [{"configMapRef": {"name": "map"}}]}));
+        let told = skipped(&container, &references());
+        assert_eq!(told.len(), 1);
+        assert!(
+            told[0].starts_with("Keys [.., 1bad] from the EnvFrom configMap ns/map were skipped"),
+            "{told:?}"
+        );
+    }
+
+    #[test]
+    fn what_is_missing_is_named_as_the_kubelet_names_it_unless_it_is_optional() {
+        let none = References::of(&[]);
+        let key = |kind: &str, optional: bool| json!({"env": [{"name": "X", "valueFrom": {kind: {"name": "gone", "key": "k", "optional": optional}}}]});
+        let all =
+            |kind: &str, optional: bool| json!({"envFrom": [{kind: {"name": "gone", "optional": optional}}]});
+        for (container, message) in [
+            (key("configMapKeyRef", false), "configmap \"gone\" not found"),
+            (key("secretKeyRef", false), "secret \"gone\" not found"),
+            (all("configMapRef", false), "configmap \"gone\" not found"),
+            (all("secretRef", false), "secret \"gone\" not found"),
+        ] {
+            let refused = with(container, &none).unwrap_err();
+            assert_eq!((refused.reason, refused.message.as_str()), ("CreateContainerConfigError", message));
+        }
+        for container in [key("configMapKeyRef", true), key("secretKeyRef", true), all("secretRef", true)] {
+            assert_eq!(with(container, &none), Ok(vec![]));
+        }
+        let lost =
+            json!({"env": [{"name": "X", "valueFrom": {"secretKeyRef": {"name": "secret", "key": "k"}}}]});
+        assert_eq!(with(lost, &references()).unwrap_err().message, "couldn't find key k in Secret ns/secret");
+    }
+
+    #[test]
+    fn what_cannot_be_asked_is_refused_by_its_path() {
+        for (source, path) in [
+            (json!({"fieldRef": {"fieldPath": "spec.x"}}), "env[0].valueFrom.fieldRef.fieldPath: "),
+            (
+                json!({"resourceFieldRef": {"resource": "limits.gpu"}}),
+                "env[0].valueFrom.resourceFieldRef.resource: ",
+            ),
+            (
+                json!({"resourceFieldRef": {"resource": "limits.cpu", "containerName": "other"}}),
+                "env[0].valueFrom.resourceFieldRef.containerName: ",
+            ),
+        ] {
+            let refused =
+                with(json!({"env": [{"name": "X", "valueFrom": source}]}), &references()).unwrap_err();
+            assert!(refused.reason == "Unsupported" && refused.message.contains(path), "{refused:?}");
+        }
+    }
+}
