@@ -101,7 +101,7 @@ impl Node {
         machine::name()
     }
 
-    /// `pods/log` and `pods/exec`, for the API server.
+    /// `pods/log`, `pods/exec` and `pods/portforward`, for the API server.
     pub fn routes(&self) -> axum::Router {
         http::routes(self.clone())
     }

@@ -2,7 +2,7 @@
 
 from kubernetes import client, config, watch
 from kubernetes.client.rest import ApiException
-from kubernetes.stream import stream
+from kubernetes.stream import portforward, stream
 
 GROUP, VERSION, PLURAL = "agents.x-k8s.io", "v1beta1", "sandboxes"
 
@@ -53,6 +53,21 @@ said = stream(
     tty=False,
 )
 assert sorted(said.split()) == ["err", "out"], said
+
+# One port that answers, one where nobody listens.
+forwarded = portforward(
+    core.connect_get_namespaced_pod_portforward, "from-python", "default", ports="8888,9"
+)
+connection = forwarded.socket(8888)
+connection.settimeout(30)
+connection.sendall(b"GET / HTTP/1.1\r\nHost: sandbox\r\nConnection: close\r\n\r\n")
+answer = b""
+while received := connection.recv(4096):
+    answer += received
+assert answer.startswith(b"HTTP/1.1 200"), answer
+assert "error forwarding port 9" in forwarded.error(9), forwarded.error(9)
+assert forwarded.error(8888) is None, forwarded.error(8888)
+forwarded.close()
 
 labelled = core.list_namespaced_pod("default", label_selector="agents.x-k8s.io/sandbox-name-hash")
 assert [item.metadata.name for item in labelled.items] == ["from-python"]

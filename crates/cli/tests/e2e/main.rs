@@ -12,6 +12,7 @@
 //! | `cluster` | the same manifest and the same controllers on a real kube-apiserver |
 //! | `network` | what sandboxes reach and what not, by default and by NetworkPolicies |
 //! | `pool` | a template and a pool of Sandboxes that are ready before anybody asks |
+//! | `portforward` | `kubectl port-forward` to a program in a sandbox |
 //! | `python` | the Python SDK against a real engine |
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -27,4 +28,5 @@ mod manifest;
 mod network;
 mod pod;
 mod pool;
+mod portforward;
 mod python;

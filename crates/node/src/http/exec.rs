@@ -206,7 +206,8 @@ fn parse_size(text: &[u8]) -> Option<TerminalSize> {
     Some(TerminalSize { columns: side("Width")?, rows: side("Height")? })
 }
 
-fn frame(channel: u8, bytes: &[u8]) -> Message {
+/// A message on a channel.
+pub fn frame(channel: u8, bytes: &[u8]) -> Message {
     let mut data = Vec::with_capacity(bytes.len() + 1);
     data.push(channel);
     data.extend_from_slice(bytes);

@@ -1,14 +1,15 @@
-//! What the API server hands on to the node: `pods/log` and `pods/exec`.
+//! What the API server hands on to the node: `pods/log`, `pods/exec` and `pods/portforward`.
 
 mod exec;
 mod log;
+mod portforward;
 
 use axum::Router;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
+use kube::{Api, ResourceExt};
 use serde_json::json;
 
 use asb_runtime::Sandbox;
@@ -22,7 +23,7 @@ pub fn routes(node: Node) -> Router {
         .route(&format!("{pod}/log"), get(log::log))
         .route(&format!("{pod}/exec"), get(exec::exec).post(exec::exec))
         .route(&format!("{pod}/attach"), get(not_here).post(not_here))
-        .route(&format!("{pod}/portforward"), get(not_here).post(not_here))
+        .route(&format!("{pod}/portforward"), get(portforward::portforward).post(portforward::portforward))
         .with_state(node)
 }
 
@@ -54,8 +55,7 @@ impl IntoResponse for Failure {
 }
 
 async fn not_here() -> Failure {
-    let message =
-        "attach and port-forward are not supported by this node yet; use exec, or the router for HTTP";
+    let message = "attach is not supported by this node yet; use exec or logs";
     Failure { code: StatusCode::NOT_IMPLEMENTED, reason: "NotImplemented", message: message.to_owned() }
 }
 
@@ -66,14 +66,22 @@ async fn sandbox(
     name: &str,
     container: Option<&str>,
 ) -> Result<Sandbox, Failure> {
+    sandbox_of(node, &pod(node, namespace, name).await?, container)
+}
+
+async fn pod(node: &Node, namespace: &str, name: &str) -> Result<Pod, Failure> {
     let api: Api<Pod> = Api::namespaced(node.shared.client.clone(), namespace);
-    let pod = api.get(name).await.map_err(|error| match error {
+    api.get(name).await.map_err(|error| match error {
         kube::Error::Api(status) if status.code == 404 => {
             Failure { code: StatusCode::NOT_FOUND, reason: "NotFound", message: status.message }
         }
         other => Failure::internal(other.to_string()),
-    })?;
-    let known = spec::container(&pod).map(|container| container.name.as_str()).unwrap_or_default();
+    })
+}
+
+fn sandbox_of(node: &Node, pod: &Pod, container: Option<&str>) -> Result<Sandbox, Failure> {
+    let name = pod.name_any();
+    let known = spec::container(pod).map(|container| container.name.as_str()).unwrap_or_default();
     if let Some(wanted) = container.filter(|wanted| !wanted.is_empty() && *wanted != known) {
         return Err(Failure::bad_request(format!(
             "container {wanted} is not valid for pod {name}; it has: {known}"
@@ -84,7 +92,7 @@ async fn sandbox(
         let waiting = statuses.first()?.state.as_ref()?.waiting.as_ref()?;
         Some(format!(": {}: {}", waiting.reason.as_deref()?, waiting.message.as_deref().unwrap_or_default()))
     };
-    node.shared.sandbox(&uid(&pod)).ok_or_else(|| {
+    node.shared.sandbox(&uid(pod)).ok_or_else(|| {
         let why = waiting().unwrap_or_default();
         Failure::bad_request(format!("container {known:?} in pod {name:?} is waiting to start{why}"))
     })
