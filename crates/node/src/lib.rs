@@ -17,7 +17,7 @@
 //! | `pod/volumes`, `pod/groups` | what is in each volume, and who may use it |
 //! | `volume` | volumes as directories, files and memory |
 //! | `network` | a wire for each Pod, and the rules that NetworkPolicies ask for |
-//! | `http` | `pods/log`, `pods/exec` and `pods/portforward` |
+//! | `http` | `pods/log`, `pods/exec`, `pods/attach` and `pods/portforward` |
 
 mod event;
 mod failure;

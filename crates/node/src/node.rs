@@ -101,7 +101,7 @@ impl Node {
         machine::name()
     }
 
-    /// `pods/log`, `pods/exec` and `pods/portforward`, for the API server.
+    /// `pods/log`, `pods/exec`, `pods/attach` and `pods/portforward`, for the API server.
     pub fn routes(&self) -> axum::Router {
         http::routes(self.clone())
     }

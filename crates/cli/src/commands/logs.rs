@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use anyhow::Context;
 use futures::AsyncReadExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
@@ -33,7 +34,7 @@ pub async fn run(data_dir: &DataDir, logs: Logs) -> anyhow::Result<ExitCode> {
     let mut out = tokio::io::stdout();
     let mut buffer = vec![0; 16 << 10];
     loop {
-        match stream.read(&mut buffer).await? {
+        match stream.read(&mut buffer).await.context("the connection to the engine was lost")? {
             0 => return Ok(ExitCode::SUCCESS),
             count => {
                 out.write_all(&buffer[..count]).await?;

@@ -1,5 +1,8 @@
 //! The commands of `asb`.
 
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout};
+
 use serde_json::Value;
 
 use crate::engine::{Engine, asb_in, assert_nothing_left, eventually, stdout, text};
@@ -81,6 +84,68 @@ spec:
     lines.sort();
     assert_eq!(lines, ["one", "two"]);
     assert_eq!(stdout(&engine.asb(&["logs", "--tail", "1", "talker"])), "three\n");
+    engine.stop();
+}
+
+/// Prints `tick` until there is a file `/tmp/stop`.
+const TICKER: &str = r#"
+apiVersion: agents.x-k8s.io/v1beta1
+kind: Sandbox
+metadata: {name: ticker}
+spec:
+  podTemplate:
+    spec:
+      restartPolicy: Never
+      terminationGracePeriodSeconds: 1
+      containers:
+      - name: main
+        image: host
+        command: ["sh", "-c", "until [ -e /tmp/stop ]; do echo tick; sleep 0.05; done; echo oops >&2; echo last; exit 3"]
+"#;
+
+/// The first line of a program's output, and the rest of it.
+fn first_line(program: &mut Child) -> (String, BufReader<ChildStdout>) {
+    let mut output = BufReader::new(program.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    (line, output)
+}
+
+#[test]
+fn kubectl_attach_shows_what_comes_until_the_main_process_ends() {
+    let engine = Engine::start();
+    stdout(&engine.kubectl_apply(TICKER));
+    eventually("it has started", || text(&engine.asb(&["logs", "ticker"])).contains("tick\n"));
+    let mut attached = engine.kubectl_command(&["attach", "ticker"]).spawn().unwrap();
+    let (first, mut rest) = first_line(&mut attached);
+    assert_eq!(first, "tick\n");
+    stdout(&engine.asb(&["exec", "ticker", "--", "touch", "/tmp/stop"]));
+    let mut last = String::new();
+    rest.read_to_string(&mut last).unwrap();
+    let ended = attached.wait_with_output().unwrap();
+    assert!(last.ends_with("last\n"), "{last}");
+    assert!(ended.stderr.ends_with(b"\noops\n"), "each stream is itself: {}", text(&ended));
+    assert!(ended.status.success(), "the process ended by itself, which is no error of attach");
+
+    let path = "/api/v1/namespaces/default/pods/ticker/attach?stdout=true&stdin=true";
+    let refused = engine.kubectl(&["get", "--raw", path]);
+    assert!(text(&refused).contains("stdin: the main process"), "{}", text(&refused));
+    engine.stop();
+}
+
+#[test]
+fn following_a_log_ends_with_an_error_when_the_engine_is_killed() {
+    let mut engine = Engine::start();
+    stdout(&engine.kubectl_apply(TICKER));
+    eventually("it has started", || text(&engine.asb(&["logs", "ticker"])).contains("tick\n"));
+    let mut following = engine.command(&["logs", "-f", "ticker"]).spawn().unwrap();
+    let (first, mut rest) = first_line(&mut following);
+    assert_eq!(first, "tick\n");
+    engine.kill();
+    rest.read_to_string(&mut String::new()).unwrap();
+    let ended = following.wait_with_output().unwrap();
+    assert!(!ended.status.success() && text(&ended).contains("lost"), "{}", text(&ended));
+    engine.restart();
     engine.stop();
 }
 

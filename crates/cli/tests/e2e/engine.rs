@@ -57,6 +57,11 @@ impl Engine {
         kubectl(&self.kubeconfig(), args, "")
     }
 
+    /// A kubectl that is to be started, with its output in pipes.
+    pub fn kubectl_command(&self, args: &[&str]) -> Command {
+        kubectl_command(&self.kubeconfig(), args)
+    }
+
     pub fn kubectl_apply(&self, manifest: &str) -> Output {
         kubectl(&self.kubeconfig(), &["apply", "-f", "-"], manifest)
     }
@@ -119,20 +124,20 @@ fn up(data_dir: &Path) -> (Child, Value) {
     (child, info)
 }
 
+fn kubectl_command(kubeconfig: &Path, args: &[&str]) -> Command {
+    let program = std::env::var_os("KUBECTL").unwrap_or_else(|| "kubectl".into());
+    let mut command = Command::new(program);
+    command.arg("--kubeconfig").arg(kubeconfig).args(args);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
 /// The kubectl that the test command built, else the one on PATH.
 pub fn kubectl(kubeconfig: &Path, args: &[&str], input: &str) -> Output {
-    let program = std::env::var_os("KUBECTL").unwrap_or_else(|| "kubectl".into());
-    let mut child = Command::new(&program)
-        .arg("--kubeconfig")
-        .arg(kubeconfig)
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap_or_else(|error| {
-            panic!("these tests need kubectl (in KUBECTL or on PATH): {program:?}: {error}")
-        });
+    let mut command = kubectl_command(kubeconfig, args);
+    let mut child = command.stdin(Stdio::piped()).spawn().unwrap_or_else(|error| {
+        panic!("these tests need kubectl (in KUBECTL or on PATH): {:?}: {error}", command.get_program())
+    });
     let mut stdin = child.stdin.take().expect("stdin is a pipe");
     stdin.write_all(input.as_bytes()).expect("kubectl reads its input");
     drop(stdin);

@@ -3,7 +3,7 @@
 //! | file | story |
 //! |---|---|
 //! | `manifest` | `kubectl apply` of the first manifest, through suspend, resume and a crash of the engine |
-//! | `commands` | `asb run`, `exec`, `ps`, `logs`, `rm`, `down` |
+//! | `commands` | `asb run`, `exec`, `ps`, `logs`, `rm`, `down`; `kubectl attach` |
 //! | `errors` | wrong input gets an error that names the field and the fix |
 //! | `image` | images made, pulled by a Pod, run, listed and removed |
 //! | `pod` | what a Pod is given: variables, volumes, groups |

@@ -2,10 +2,12 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout};
 use std::thread;
 
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::engine::{Engine, eventually, stdout, text};
 
@@ -35,16 +37,11 @@ struct Forward {
 
 impl Forward {
     fn start(engine: &Engine, pod: &str, port: u16, websockets: bool) -> Self {
-        let program = std::env::var_os("KUBECTL").unwrap_or_else(|| "kubectl".into());
-        let mut kubectl = Command::new(program)
-            .arg("--kubeconfig")
-            .arg(engine.kubeconfig())
-            .args(["port-forward", pod, &format!(":{port}"), "--address", "127.0.0.1"])
+        let mut kubectl = engine
+            .kubectl_command(&["port-forward", pod, &format!(":{port}"), "--address", "127.0.0.1"])
             .env("KUBECTL_PORT_FORWARD_WEBSOCKETS", websockets.to_string())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
             .spawn()
-            .expect("these tests need kubectl (in KUBECTL or on PATH)");
+            .expect("kubectl can be started");
         let mut line = String::new();
         let mut told = BufReader::new(kubectl.stdout.take().unwrap());
         told.read_line(&mut line).unwrap();
@@ -79,7 +76,7 @@ fn start_echo(engine: &Engine, name: &str) {
     let container = json!({"name": "main", "image": "host", "command": ["perl", "-e", ECHO]});
     let manifest = json!({
         "apiVersion": "agents.x-k8s.io/v1beta1", "kind": "Sandbox", "metadata": {"name": name},
-        "spec": {"podTemplate": {"spec": {"terminationGracePeriodSeconds": 0, "containers": [container]}}},
+        "spec": {"podTemplate": {"spec": {"terminationGracePeriodSeconds": 1, "containers": [container]}}},
     });
     stdout(&engine.kubectl_apply(&manifest.to_string()));
     stdout(&engine.kubectl(&["wait", "--for=condition=Ready", &format!("sandbox/{name}"), "--timeout=30s"]));
@@ -123,6 +120,24 @@ fn kubectl_forwards_many_connections_at_once_and_the_end_of_each_direction() {
             assert_eq!(echo(forward.connect(), b"x"), b"xend", "connection {round} after the others");
         }
     }
+    engine.stop();
+}
+
+#[tokio::test]
+async fn kube_rs_forwards_a_port() {
+    let engine = Engine::start();
+    start_echo(&engine, "echo");
+    let pods: kube::Api<Pod> = kube::Api::default_namespaced(engine.client().await);
+    let mut forwarder = pods.portforward("echo", &[7000]).await.unwrap();
+    let mut stream = forwarder.take_stream(7000).unwrap();
+    let sent = vec![7; 300_000];
+    let mut received = vec![0; sent.len()];
+    let (mut from, mut to) = tokio::io::split(&mut stream);
+    let (written, read) = tokio::join!(to.write_all(&sent), from.read_exact(&mut received));
+    written.and(read).unwrap();
+    assert!(sent == received);
+    drop(stream);
+    forwarder.abort();
     engine.stop();
 }
 

@@ -20,10 +20,10 @@ use super::{Failure, sandbox};
 use crate::failure::with_causes;
 use crate::node::Node;
 
-const PROTOCOLS: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
+pub const PROTOCOLS: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
 const STDIN: u8 = 0;
-const STDOUT: u8 = 1;
-const STDERR: u8 = 2;
+pub const STDOUT: u8 = 1;
+pub const STDERR: u8 = 2;
 const STATUS: u8 = 3;
 const RESIZE: u8 = 4;
 const CLOSE: u8 = 255;
@@ -87,11 +87,18 @@ async fn serve(socket: WebSocket, sandbox: Sandbox, request: Request) {
         Ok(session) => run(session, &mut sink, stream).await,
         Err(error) => failure(&with_causes(&error)),
     };
-    let last = frame(STATUS, status.to_string().as_bytes());
-    // The client may be gone; then there is nobody to tell.
-    let _ = sink.send(last).await;
+    finish(&mut sink, &status).await;
+}
+
+/// The last words to a client: how it ended. It may be gone; then there is nobody to tell.
+pub async fn finish(sink: &mut SplitSink<WebSocket, Message>, status: &Value) {
+    let _ = sink.send(frame(STATUS, status.to_string().as_bytes())).await;
     let _ = sink.send(Message::Close(Some(CloseFrame { code: close_code::NORMAL, reason: "".into() }))).await;
     let _ = sink.close().await;
+}
+
+pub fn success() -> Value {
+    json!({"metadata": {}, "status": "Success"})
 }
 
 /// Carries bytes both ways until the program has ended and all its output is sent.
@@ -135,7 +142,7 @@ async fn run(
     }
     input.abort();
     match exit.unwrap_or(Err("the program vanished".to_owned())) {
-        Ok(Exit::Code(0)) => json!({"metadata": {}, "status": "Success"}),
+        Ok(Exit::Code(0)) => success(),
         Ok(Exit::Code(code)) => non_zero(code),
         Ok(Exit::Signal(signal)) => non_zero(128 + signal),
         Ok(Exit::OutOfMemory) => non_zero(137),

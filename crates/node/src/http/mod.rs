@@ -1,5 +1,6 @@
-//! What the API server hands on to the node: `pods/log`, `pods/exec` and `pods/portforward`.
+//! What the API server hands on to the node: `pods/log`, `pods/exec`, `pods/attach` and `pods/portforward`.
 
+mod attach;
 mod exec;
 mod log;
 mod portforward;
@@ -22,7 +23,7 @@ pub fn routes(node: Node) -> Router {
     Router::new()
         .route(&format!("{pod}/log"), get(log::log))
         .route(&format!("{pod}/exec"), get(exec::exec).post(exec::exec))
-        .route(&format!("{pod}/attach"), get(not_here).post(not_here))
+        .route(&format!("{pod}/attach"), get(attach::attach).post(attach::attach))
         .route(&format!("{pod}/portforward"), get(portforward::portforward).post(portforward::portforward))
         .with_state(node)
 }
@@ -52,11 +53,6 @@ impl IntoResponse for Failure {
         });
         (self.code, axum::Json(status)).into_response()
     }
-}
-
-async fn not_here() -> Failure {
-    let message = "attach is not supported by this node yet; use exec or logs";
-    Failure { code: StatusCode::NOT_IMPLEMENTED, reason: "NotImplemented", message: message.to_owned() }
 }
 
 /// The sandbox of a Pod's container, or why there is none.
