@@ -1,6 +1,6 @@
 //! The node: watches its Pods and gives each a task.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use asb_runtime::image::Registries;
 use asb_runtime::{Images, Native, Sandbox};
 use futures::StreamExt;
+use futures::future::join_all;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
-use kube::api::{Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
@@ -118,6 +119,7 @@ impl Node {
     pub async fn ended(&self) {
         self.shared.ending.close();
         self.shared.ending.wait().await;
+        self.remove_unwanted().await;
         if self.shared.lock().is_empty()
             && let Some(wires) = self.shared.wires.get()
         {
@@ -213,6 +215,18 @@ impl Node {
         if let Err(error) = wires.apply().await {
             tracing::error!(error, "the rules of the network are not as they should be");
         }
+    }
+
+    /// Removes the sandboxes whose Pods went when nobody watched any more.
+    async fn remove_unwanted(&self) {
+        let pods: Api<Pod> = Api::all(self.shared.client.clone());
+        // Without an answer they stay, and the next engine finds them.
+        let Ok(listed) = pods.list_metadata(&ListParams::default()).await else { return };
+        let wanted: HashSet<_> = listed.iter().filter_map(|pod| pod.metadata.uid.as_deref()).collect();
+        let known: Vec<_> =
+            self.shared.lock().iter().map(|(uid, sandbox)| (uid.clone(), sandbox.clone())).collect();
+        let unwanted = known.into_iter().filter(|(uid, _)| !wanted.contains(uid.as_str()));
+        join_all(unwanted.map(|(_, sandbox)| worker::remove_orphan(self.clone(), sandbox))).await;
     }
 
     /// Hands the latest form of a Pod to its task, which is started if there is none.

@@ -1,12 +1,13 @@
-//! kill -9 of the engine under write load: no acknowledged write is lost.
+//! kill -9 of the engine under write load: no acknowledged write is lost. And stops in the middle of a deletion.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::{ListParams, PostParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
@@ -67,5 +68,26 @@ async fn write(
         let Ok(created) = maps.create(&PostParams::default(), &map).await else { return };
         acknowledged.lock().unwrap().insert(created.name_any());
         count.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Deleting without grace takes the Pod object away at once: the engine may be told to stop before its node has looked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sandbox_deleted_just_before_the_engine_stops_is_gone_with_it() {
+    for _ in 0..5 {
+        let engine = Engine::start();
+        let pods: Api<Pod> = Api::namespaced(engine.client().await, "default");
+        let pod = json!({
+            "metadata": {"name": "brief"},
+            "spec": {
+                "terminationGracePeriodSeconds": 0,
+                "containers": [{"name": "main", "image": "host", "command": ["sleep", "1000"]}],
+            },
+        });
+        pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+        let running = await_condition(pods.clone(), "brief", conditions::is_pod_running());
+        tokio::time::timeout(Duration::from_secs(30), running).await.unwrap().unwrap();
+        pods.delete("brief", &DeleteParams::default().grace_period(0)).await.unwrap();
+        engine.stop(); // which looks for traces
     }
 }
