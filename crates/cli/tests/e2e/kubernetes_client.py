@@ -54,6 +54,24 @@ said = stream(
 )
 assert sorted(said.split()) == ["err", "out"], said
 
+# This client writes its flags as Python does: True.
+session = stream(
+    core.connect_get_namespaced_pod_exec,
+    "from-python",
+    "default",
+    command=["sh", "-c", "read line; echo got $line"],
+    stdout=True,
+    stderr=True,
+    stdin=True,
+    tty=False,
+    _preload_content=False,
+)
+session.write_stdin("input\n")
+session.run_forever(timeout=30)
+assert session.read_stdout(timeout=1) == "got input\n"
+stamped = core.read_namespaced_pod_log("from-python", "default", timestamps=True)
+assert stamped.endswith("Z started\n"), stamped
+
 # One port that answers, one where nobody listens.
 forwarded = portforward(
     core.connect_get_namespaced_pod_portforward, "from-python", "default", ports="8888,9"

@@ -12,15 +12,18 @@ use serde::Deserialize;
 use tokio::sync::mpsc;
 
 use super::exec::{PROTOCOLS, STDERR, STDOUT, finish, frame, success};
-use super::{Failure, log, sandbox};
+use super::{Failure, flag, log, sandbox};
 use crate::node::Node;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Options {
     container: Option<String>,
+    #[serde(deserialize_with = "flag::field")]
     stdin: bool,
+    #[serde(deserialize_with = "flag::field")]
     stdout: bool,
+    #[serde(deserialize_with = "flag::field")]
     stderr: bool,
 }
 

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 
-use super::{Failure, sandbox};
+use super::{Failure, flag, sandbox};
 use crate::failure::with_causes;
 use crate::node::Node;
 
@@ -58,12 +58,15 @@ impl Request {
     fn parse(query: &str) -> Result<Self, Failure> {
         let mut request = Self::default();
         for (key, value) in form_urlencoded::parse(query.as_bytes()) {
-            let yes = || value == "true" || value == "1";
+            let yes = || {
+                let wrong = || Failure::bad_request(format!("{key}: {value:?} is neither true nor false"));
+                flag::parse(&value).ok_or_else(wrong)
+            };
             match &*key {
                 "command" => request.command.push(value.into_owned()),
                 "container" => request.container = Some(value.into_owned()),
-                "stdin" => request.stdin = yes(),
-                "tty" => request.tty = yes(),
+                "stdin" => request.stdin = yes()?,
+                "tty" => request.tty = yes()?,
                 _ => {}
             }
         }
@@ -186,7 +189,12 @@ async fn feed(
     resizes: mpsc::Sender<TerminalSize>,
 ) {
     while let Some(Ok(message)) = stream.next().await {
-        let Message::Binary(data) = message else { continue };
+        let data = match message {
+            Message::Binary(data) => data,
+            // What the Python client is given as text, it sends as text.
+            Message::Text(text) => Bytes::from(text),
+            _ => continue,
+        };
         match data.split_first() {
             Some((&STDIN, bytes)) => {
                 if let Some(pipe) = stdin.as_mut()

@@ -17,16 +17,19 @@ use tokio::fs::File;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::sync::mpsc;
 
-use super::{Failure, sandbox};
+use super::{Failure, flag, sandbox};
 use crate::node::Node;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Options {
     container: Option<String>,
-    follow: Option<bool>,
-    timestamps: Option<bool>,
-    previous: Option<bool>,
+    #[serde(deserialize_with = "flag::field")]
+    follow: bool,
+    #[serde(deserialize_with = "flag::field")]
+    timestamps: bool,
+    #[serde(deserialize_with = "flag::field")]
+    previous: bool,
     tail_lines: Option<usize>,
     limit_bytes: Option<u64>,
     since_seconds: Option<i64>,
@@ -38,7 +41,7 @@ pub async fn log(
     Path((namespace, pod)): Path<(String, String)>,
     Query(options): Query<Options>,
 ) -> Result<Response, Failure> {
-    if options.previous == Some(true) {
+    if options.previous {
         return Err(Failure::bad_request(format!("previous terminated container in pod {pod:?} not found")));
     }
     let sandbox = sandbox(&node, &namespace, &pod, options.container.as_deref()).await?;
@@ -63,7 +66,7 @@ pub fn spawn(sandbox: Sandbox, options: Options, sender: mpsc::Sender<Line>) {
 impl Options {
     /// Nothing of what is there, everything that comes.
     pub fn from_now_on() -> Self {
-        Self { follow: Some(true), tail_lines: Some(0), ..Self::default() }
+        Self { follow: true, tail_lines: Some(0), ..Self::default() }
     }
 }
 
@@ -90,7 +93,7 @@ impl Filter {
             options.since_seconds.and_then(|ago| now.checked_sub(jiff::SignedDuration::from_secs(ago)).ok());
         Self {
             since: options.since_time.or(seconds),
-            timestamps: options.timestamps.unwrap_or(false),
+            timestamps: options.timestamps,
             budget: options.limit_bytes,
             continued: false,
         }
@@ -138,10 +141,7 @@ impl Reader {
         let files = self.sandbox.logs();
         let Some((current, older)) = files.split_last() else { return Ok(()) };
         // The watch must be there before the first read, or a line written in between is missed.
-        let mut changes = match options.follow {
-            Some(true) => Some(watch(current)?),
-            _ => None,
-        };
+        let mut changes = if options.follow { Some(watch(current)?) } else { None };
         let skip = self.lines_to_skip(options.tail_lines, &files).await?;
         let mut file = Follower::new(current.clone());
         let mut seen = 0;
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn parts_of_a_line_are_joined() {
         assert_eq!(filtered(Options::default(), &LINES), "one line\ntwo\n");
-        let stamped = filtered(Options { timestamps: Some(true), ..Options::default() }, &LINES);
+        let stamped = filtered(Options { timestamps: true, ..Options::default() }, &LINES);
         assert_eq!(stamped, "2026-01-01T00:00:00.5Z one line\n2026-01-01T00:00:59Z two\n");
     }
 

@@ -2,6 +2,7 @@
 
 mod attach;
 mod exec;
+mod flag;
 mod log;
 mod portforward;
 
