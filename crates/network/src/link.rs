@@ -104,12 +104,8 @@ impl Links {
 
     /// All interfaces with a note, and what it says.
     pub fn owners(&self) -> io::Result<Vec<(String, String)>> {
-        let mut question = Buffer::default();
-        let open = question.message(RTM_GETLINK, flag::DUMP);
-        question.put(&link(0, 0, 0));
-        question.end_message(open);
         let mut found = Vec::new();
-        self.0.dump(&question, |answer| {
+        self.each(|answer| {
             let text = |wanted: u16| {
                 let mut all = attributes(answer.get(16..)?);
                 let (_, value) = all.find(|(kind, _)| *kind == wanted)?;
@@ -177,12 +173,8 @@ impl Links {
 
     /// The number of the one interface besides loopback.
     pub fn only_other(&self) -> io::Result<u32> {
-        let mut question = Buffer::default();
-        let open = question.message(RTM_GETLINK, flag::DUMP);
-        question.put(&link(0, 0, 0));
-        question.end_message(open);
         let mut found = None;
-        self.0.dump(&question, |answer| {
+        self.each(|answer| {
             let number = answer.get(4..8).and_then(|bytes| Some(u32::from_ne_bytes(bytes.try_into().ok()?)));
             let flags = answer.get(8..12).and_then(|bytes| Some(u32::from_ne_bytes(bytes.try_into().ok()?)));
             if flags.is_some_and(|flags| flags & IFF_LOOPBACK == 0) {
@@ -201,6 +193,15 @@ impl Links {
         let mut routes = Vec::new();
         self.0.dump(&question, |answer| routes.extend(route(answer)))?;
         Ok(routes)
+    }
+
+    /// Looks at what the kernel says of every interface.
+    fn each(&self, look: impl FnMut(&[u8])) -> io::Result<()> {
+        let mut question = Buffer::default();
+        let open = question.message(RTM_GETLINK, flag::DUMP);
+        question.put(&link(0, 0, 0));
+        question.end_message(open);
+        self.0.dump(&question, look)
     }
 
     fn say(&self, kind: u16, flags: u16, fill: impl FnOnce(&mut Buffer)) -> io::Result<()> {
