@@ -12,7 +12,7 @@ use rustix::process::Pid;
 
 use crate::dev::Devices;
 use crate::log::{Log, Stream};
-use crate::seccomp::Filters;
+use crate::seccomp::Filter;
 use crate::serve::{End, Server};
 use crate::spawn::{self, Ground, Outcome, Program, Stdio};
 use crate::step::{Result, Step};
@@ -64,7 +64,7 @@ fn begin(launch: Launch, kept: Kept) -> Result<(Server, Log, Option<Pid>)> {
 
     let signals = crate::serve::signals().step("watch for children")?;
     let log = Log::new(kept.run, launch.log_bytes);
-    let ground = Ground { namespace: kept.namespace, terminals, null, filters: Filters::compile()? };
+    let ground = Ground { namespace: kept.namespace, terminals, null, filter: Filter::new() };
     let mut server = Server::new(ground, kept.listener, signals);
     let main = if launch.main.argv.is_empty() { None } else { Some(start_main(&mut server, launch.main)?) };
     Ok((server, log, main))

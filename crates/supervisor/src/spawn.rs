@@ -20,7 +20,7 @@ use rustix::termios::Winsize;
 use crate::fork::{Fork, exit, fork};
 use crate::mount::last_errno;
 use crate::rights;
-use crate::seccomp::{self, Filters};
+use crate::seccomp::Filter;
 
 /// What every program inside is started with.
 pub struct Ground {
@@ -28,7 +28,7 @@ pub struct Ground {
     /// The directory of the sandbox's terminals.
     pub terminals: OwnedFd,
     pub null: OwnedFd,
-    pub filters: Filters,
+    pub filter: Filter,
 }
 
 pub struct Program {
@@ -229,8 +229,8 @@ fn become_program(
     rustix::process::umask(Mode::from_raw_mode(0o022));
     reset_signals();
     close_on_exec_from(3);
-    if let Err(error) = ground.filters.apply() {
-        return (Stage::Filter, Errno::from_raw_os_error(seccomp::errno(&error)));
+    if let Err(errno) = ground.filter.apply() {
+        return (Stage::Filter, errno);
     }
     (Stage::Execute, execute(prepared))
 }

@@ -1,0 +1,98 @@
+//! Which system calls a program inside may make.
+//!
+//! What ordinary programs need is allowed; the calls that exist and are refused on purpose are answered with `EPERM`; the
+//! rest with `ENOSYS`, so that a C library meets a call newer than these lists as it would on an older kernel, and falls
+//! back. A call by another architecture's numbers ends the process.
+
+mod calls;
+mod program;
+
+use std::collections::BTreeMap;
+
+use rustix::io::Errno;
+
+use self::program::{Case, Check, Instruction, Verdict};
+
+/// The filter of every program inside.
+pub struct Filter {
+    program: Vec<Instruction>,
+}
+
+impl Filter {
+    pub fn new() -> Self {
+        Self { program: program::compile(&cases()) }
+    }
+
+    /// Binds the calling process for good. `no_new_privs` must be set.
+    pub fn apply(&self) -> Result<(), Errno> {
+        program::install(&self.program)
+    }
+}
+
+/// Flags of `clone` that make a namespace.
+const NAMESPACES: u32 = (libc::CLONE_NEWNS
+    | libc::CLONE_NEWCGROUP
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUSER
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET) as u32;
+
+/// The only kinds of socket: no vsock to a hypervisor, no kernel crypto, no raw packets.
+const SOCKETS: &[u32] =
+    &[libc::AF_UNIX as u32, libc::AF_INET as u32, libc::AF_INET6 as u32, libc::AF_NETLINK as u32];
+
+/// Execution domains that change nothing that matters: the default, no address randomisation, and asking.
+const PERSONALITIES: &[u32] = &[0, 0x0008, 0x0002_0000, 0x0002_0008, 0xffff_ffff];
+
+/// Calls whose answer depends on an argument: its number, what it must be, and the answer otherwise.
+const CHECKED: [(i64, u8, Check, Verdict); 4] = [
+    (libc::SYS_clone, 0, Check::WithoutBits(NAMESPACES), Verdict::Refuse),
+    (libc::SYS_socket, 0, Check::OneOf(SOCKETS), Verdict::Refuse),
+    // Typing into a terminal on somebody's behalf.
+    (libc::SYS_ioctl, 1, Check::NoneOf(&[libc::TIOCSTI as u32]), Verdict::Refuse),
+    (libc::SYS_personality, 0, Check::OneOf(PERSONALITIES), Verdict::Unknown),
+];
+
+/// The answer to each call by its number; those not named are unknown.
+fn cases() -> BTreeMap<u32, Case> {
+    let plain = |calls: [&'static [i64]; 2], verdict| {
+        calls.into_iter().flatten().map(move |call| (*call as u32, Case::Always(verdict)))
+    };
+    let checked = CHECKED.map(|(call, argument, check, otherwise)| {
+        (call as u32, Case::Checked { argument, check, otherwise })
+    });
+    plain([calls::ALLOWED, calls::OLD_ALLOWED], Verdict::Allow)
+        .chain(plain([calls::DENIED, calls::OLD_DENIED], Verdict::Refuse))
+        .chain(checked)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_that_would_make_a_namespace_or_a_strange_socket_are_refused() {
+        let program = program::compile(&cases());
+        let answer = |call: i64, argument: usize, value: u32| {
+            let mut arguments = [0; 6];
+            arguments[argument] = value;
+            program::answer(&program, call as u32, arguments)
+        };
+        assert_eq!(answer(libc::SYS_clone, 0, libc::CLONE_NEWUSER as u32 | 17), Verdict::Refuse);
+        assert_eq!(answer(libc::SYS_clone, 0, libc::CLONE_VM as u32), Verdict::Allow);
+        assert_eq!(answer(libc::SYS_socket, 0, libc::AF_VSOCK as u32), Verdict::Refuse);
+        assert_eq!(answer(libc::SYS_socket, 0, libc::AF_INET6 as u32), Verdict::Allow);
+        assert_eq!(answer(libc::SYS_ioctl, 1, libc::TIOCSTI as u32), Verdict::Refuse);
+        assert_eq!(answer(libc::SYS_personality, 0, 1), Verdict::Unknown);
+        assert_eq!(answer(libc::SYS_clone3, 0, 0), Verdict::Unknown);
+    }
+
+    /// The kernel runs the program once for every call there is when it is installed: its length is time of each start.
+    #[test]
+    fn program_is_short() {
+        let length = program::compile(&cases()).len();
+        assert!(length < 400, "{length} instructions");
+    }
+}
