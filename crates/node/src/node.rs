@@ -113,6 +113,11 @@ impl Node {
         sandbox.dial(port).await.map_err(io::Error::other)
     }
 
+    /// Makes ahead what the next Pods will need. For when nobody waits for a Pod.
+    pub(crate) async fn park(&self) {
+        tokio::join!(self.shared.wires().park(), self.shared.runtime.park());
+    }
+
     /// Waits until the Pods that are on their way out are gone, and removes the network if no other is left.
     ///
     /// For the time after [`Node::run`] was dropped.
@@ -120,6 +125,7 @@ impl Node {
         self.shared.ending.close();
         self.shared.ending.wait().await;
         self.remove_unwanted().await;
+        self.shared.runtime.unpark().await;
         if self.shared.lock().is_empty()
             && let Some(wires) = self.shared.wires.get()
         {
@@ -177,7 +183,11 @@ impl Node {
                         self.shared.ending.spawn(worker::remove_orphan(self.clone(), sandbox));
                     }
                     self.forget_volumes(&pods);
-                    ready.take().into_iter().for_each(|ready| ready());
+                    if let Some(ready) = ready.take() {
+                        ready();
+                        let node = self.clone();
+                        tasks.spawn(async move { node.park().await });
+                    }
                 }
                 Ok(Event::Apply(pod)) => self.tell(&mut pods, &mut adopted, &mut tasks, pod),
                 Ok(Event::Delete(pod)) => {

@@ -45,32 +45,36 @@ impl Cgroups {
         Ok(Self { memory: find("memory"), pids: find("pids"), cpu: find("cpu"), parent })
     }
 
-    /// Makes a sandbox's cgroups with its limits; answers with the files to write `0` to in order to join.
-    pub fn create(&self, sandbox: &SandboxId, limits: &Limits) -> Result<Vec<PathBuf>, Failure> {
+    /// Makes cgroups without limits; answers with the files to write `0` to in order to join.
+    pub fn create(&self, slot: &SandboxId) -> Result<Vec<PathBuf>, Failure> {
         for hierarchy in self.hierarchies() {
-            self.make(hierarchy, sandbox)?;
+            self.make(hierarchy, slot)?;
         }
-        if let Some(bytes) = limits.memory_bytes {
-            self.limit_memory(sandbox, bytes)?;
-        }
-        if let Some(millis) = limits.cpu_millis {
-            self.limit_cpu(sandbox, millis)?;
-        }
-        let (_, pids) = self.require(&self.pids, "pids", sandbox)?;
-        write(&pids.join("pids.max"), &limits.pids.to_string())?;
         let joins = self.hierarchies().into_iter().map(|hierarchy| {
             let file = match hierarchy.version {
                 Version::V1 => "tasks",
                 Version::V2 => "cgroup.procs",
             };
-            self.place(hierarchy, sandbox).join(file)
+            self.place(hierarchy, slot).join(file)
         });
         Ok(joins.collect())
     }
 
-    /// A sandbox's cgroups, whether they exist or not.
-    pub fn places(&self, sandbox: &SandboxId) -> Vec<PathBuf> {
-        self.hierarchies().into_iter().map(|hierarchy| self.place(hierarchy, sandbox)).collect()
+    /// Puts limits in force, before anything of the sandbox runs.
+    pub fn limit(&self, slot: &SandboxId, limits: &Limits) -> Result<(), Failure> {
+        if let Some(bytes) = limits.memory_bytes {
+            self.limit_memory(slot, bytes)?;
+        }
+        if let Some(millis) = limits.cpu_millis {
+            self.limit_cpu(slot, millis)?;
+        }
+        let (_, pids) = self.require(&self.pids, "pids", slot)?;
+        write(&pids.join("pids.max"), &limits.pids.to_string())
+    }
+
+    /// The cgroups of a slot or sandbox, whether they exist or not.
+    pub fn places(&self, slot: &SandboxId) -> Vec<PathBuf> {
+        self.hierarchies().into_iter().map(|hierarchy| self.place(hierarchy, slot)).collect()
     }
 
     /// Directories that hold the sandboxes' cgroups.
@@ -79,13 +83,13 @@ impl Cgroups {
     }
 
     /// How many processes of the sandbox the kernel has killed for want of memory.
-    pub fn oom_kills(&self, sandbox: &SandboxId) -> u64 {
+    pub fn oom_kills(&self, slot: &SandboxId) -> u64 {
         let Some(hierarchy) = &self.memory else { return 0 };
         let file = match hierarchy.version {
             Version::V1 => "memory.oom_control",
             Version::V2 => "memory.events",
         };
-        let text = std::fs::read_to_string(self.place(hierarchy, sandbox).join(file)).unwrap_or_default();
+        let text = std::fs::read_to_string(self.place(hierarchy, slot).join(file)).unwrap_or_default();
         let count = text.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok());
         count.unwrap_or(0)
     }
@@ -101,12 +105,12 @@ impl Cgroups {
         all
     }
 
-    fn place(&self, hierarchy: &Hierarchy, sandbox: &SandboxId) -> PathBuf {
-        hierarchy.mount.join(&self.parent).join(sandbox.as_str())
+    fn place(&self, hierarchy: &Hierarchy, slot: &SandboxId) -> PathBuf {
+        hierarchy.mount.join(&self.parent).join(slot.as_str())
     }
 
-    fn make(&self, hierarchy: &Hierarchy, sandbox: &SandboxId) -> Result<(), Failure> {
-        let place = self.place(hierarchy, sandbox);
+    fn make(&self, hierarchy: &Hierarchy, slot: &SandboxId) -> Result<(), Failure> {
+        let place = self.place(hierarchy, slot);
         // Parents are removed with their last sandbox, perhaps at this very moment: then they are made again.
         for _ in 0..16 {
             self.make_parents(hierarchy)?;
@@ -151,8 +155,8 @@ impl Cgroups {
         Ok(())
     }
 
-    fn limit_memory(&self, sandbox: &SandboxId, bytes: u64) -> Result<(), Failure> {
-        let (version, place) = self.require(&self.memory, "memory", sandbox)?;
+    fn limit_memory(&self, slot: &SandboxId, bytes: u64) -> Result<(), Failure> {
+        let (version, place) = self.require(&self.memory, "memory", slot)?;
         match version {
             Version::V1 => {
                 write(&place.join("memory.limit_in_bytes"), &bytes.to_string())?;
@@ -166,9 +170,9 @@ impl Cgroups {
         }
     }
 
-    fn limit_cpu(&self, sandbox: &SandboxId, millis: u32) -> Result<(), Failure> {
+    fn limit_cpu(&self, slot: &SandboxId, millis: u32) -> Result<(), Failure> {
         const PERIOD: u64 = 100_000;
-        let (version, place) = self.require(&self.cpu, "cpu", sandbox)?;
+        let (version, place) = self.require(&self.cpu, "cpu", slot)?;
         // The kernel takes no quota below a millisecond.
         let quota = (u64::from(millis) * PERIOD / 1000).max(1000);
         match version {
@@ -184,10 +188,10 @@ impl Cgroups {
         &self,
         hierarchy: &Option<Hierarchy>,
         controller: &'static str,
-        sandbox: &SandboxId,
+        slot: &SandboxId,
     ) -> Result<(Version, PathBuf), Failure> {
         match hierarchy {
-            Some(hierarchy) => Ok((hierarchy.version, self.place(hierarchy, sandbox))),
+            Some(hierarchy) => Ok((hierarchy.version, self.place(hierarchy, slot))),
             None => Err(Failure {
                 step: "find a cgroup hierarchy for controller",
                 path: controller.into(),

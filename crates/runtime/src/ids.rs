@@ -1,6 +1,6 @@
-//! Which ids of the machine belong to which sandbox: a range of its own for each, and one more for its supervisor.
+//! Which ids of the machine belong to which slot, and then sandbox: a range of its own for each, and one more for its supervisor.
 //!
-//! A range is taken by making a symbolic link `ids/N` that names the sandbox, which either works or does not, whoever
+//! A range is taken by making a symbolic link `ids/N` that names the slot, which either works or does not, whoever
 //! else is trying; so the table on disk is the only truth.
 
 use std::io;
@@ -46,9 +46,9 @@ impl Ids {
     }
 
     /// Takes the lowest free range.
-    pub fn take(&self, sandbox: &SandboxId) -> io::Result<Range> {
+    pub fn take(&self, slot: &SandboxId) -> io::Result<Range> {
         for number in 0..RANGES {
-            match std::os::unix::fs::symlink(sandbox.as_str(), self.table.join(number.to_string())) {
+            match std::os::unix::fs::symlink(slot.as_str(), self.table.join(number.to_string())) {
                 Ok(()) => return Ok(Range(number)),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
@@ -57,20 +57,20 @@ impl Ids {
         Err(io::Error::other("every range of ids is taken"))
     }
 
-    /// Gives back whatever the sandbox holds.
-    pub fn release(&self, sandbox: &SandboxId) -> io::Result<()> {
+    /// Gives back whatever the slot holds.
+    pub fn release(&self, slot: &SandboxId) -> io::Result<()> {
         for (name, holder) in self.taken()? {
-            if holder == Path::new(sandbox.as_str()) {
+            if holder == Path::new(slot.as_str()) {
                 remove(&self.table.join(name))?;
             }
         }
         Ok(())
     }
 
-    /// Gives back what sandboxes hold that are no more.
-    pub fn sweep(&self, exists: impl Fn(&Path) -> bool) -> io::Result<()> {
+    /// Gives back what is held by nobody any more.
+    pub fn sweep(&self, holds: impl Fn(&Path) -> bool) -> io::Result<()> {
         for (name, holder) in self.taken()? {
-            if !exists(&holder) {
+            if !holds(&holder) {
                 remove(&self.table.join(name))?;
             }
         }

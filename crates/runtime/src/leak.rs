@@ -13,7 +13,7 @@ pub fn check(dir: &Path) -> Vec<String> {
     let mut traces = Vec::new();
     processes(&directory, &mut traces);
     cgroups(&directory, &mut traces);
-    for name in ["sandbox", "ids"] {
+    for name in ["sandbox", "slot", "ids"] {
         for entry in std::fs::read_dir(directory.join(name)).into_iter().flatten().flatten() {
             traces.push(format!("file {}", entry.path().display()));
         }

@@ -1,19 +1,23 @@
-//! The second stage: process 1 inside. Finishes the root, gives up its rights, starts the main process and stays.
+//! The second stage: process 1 inside. Prepares what it can, waits for what is to run, finishes the root, gives up its
+//! rights, starts the main process and stays.
 
 use std::io::Write;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
-use asb_supervisor::launch::{ExitRecord, Failure, Launch, Main, Report, file};
+use asb_supervisor::launch::{ExitRecord, Failure, Launch, Main, Slot, file};
 use asb_supervisor::wire::Failed;
 use rustix::fs::{Mode, OFlags, open, openat};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
 use crate::dev::Devices;
 use crate::log::{Log, Stream};
+use crate::order::Order;
 use crate::seccomp::Filter;
 use crate::serve::{End, Server};
+use crate::skeleton::Skeleton;
 use crate::spawn::{self, Ground, Outcome, Program, Stdio};
 use crate::step::{Result, Step};
 use crate::{loopback, rights, root};
@@ -26,51 +30,78 @@ pub struct Kept {
     pub listener: OwnedFd,
 }
 
+/// What is made before it is known what will run.
+struct Prepared {
+    skeleton: Skeleton,
+    filter: Filter,
+}
+
 /// Process 1, from beginning to end.
-pub fn run(launch: Launch, kept: Kept, go: OwnedFd, report: OwnedFd) {
+pub fn run(slot: &Slot, kept: Kept, orders: OwnedFd, report: OwnedFd) {
+    let prepared = prepare(slot);
     // Nothing is let go before the launcher has recorded this process.
-    if !matches!(rustix::io::read(&go, &mut [0u8; 1]), Ok(1)) {
-        return;
-    }
-    drop(go);
-    let (server, log, main) = match begin(launch, kept) {
-        Ok(begun) => begun,
-        Err(failure) => return answer(report, &Report::Failed(failure)),
+    let order = match Order::receive(orders.as_fd()) {
+        Ok(Some(order)) => order,
+        Ok(None) => return,
+        Err(failure) => return answer(report, Some(&failure)),
     };
-    answer(report, &Report::Started);
+    drop(orders);
+    let (server, log, main) = match prepared.and_then(|prepared| begin(slot, kept, prepared, order)) {
+        Ok(begun) => begun,
+        Err(failure) => return answer(report, Some(&failure)),
+    };
+    answer(report, None);
     serve(server, log, main);
 }
 
-fn answer(report: OwnedFd, what: &Report) {
-    if let Ok(text) = serde_json::to_vec(what) {
+/// Tells the launcher what went wrong, if anything did.
+fn answer(report: OwnedFd, failure: Option<&Failure>) {
+    if let Ok(text) = serde_json::to_vec(&failure) {
         // The launcher may be gone; nothing follows from that.
         let _ = std::fs::File::from(report).write_all(&text);
     }
 }
 
-fn begin(launch: Launch, kept: Kept) -> Result<(Server, Log, Option<Pid>)> {
+fn prepare(slot: &Slot) -> Result<Prepared> {
     let null =
         open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).step_at("open", "/dev/null")?;
     detach_from_launcher(&null)?;
+    Ok(Prepared { skeleton: Skeleton::new(slot)?, filter: Filter::new() })
+}
+
+fn begin(slot: &Slot, kept: Kept, prepared: Prepared, order: Order) -> Result<(Server, Log, Option<Pid>)> {
+    let (launch, network) = order.read()?;
     rustix::system::sethostname(launch.hostname.as_bytes()).step("set the host name")?;
-    loopback::bring_up(launch.address.filter(|_| !launch.network))?;
-    let floor = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
-    // The network belongs to the machine's user namespace, where nobody inside may bind a low port otherwise.
-    std::fs::write(floor, "0").step_at("open low ports in", floor)?;
-    drop(null);
-    let Devices { null, terminals } = root::enter(&launch, &kept.namespace)?;
+    enter_network(&launch, network)?;
+    let Devices { null, terminals } = root::enter(slot, &launch, &kept.namespace, prepared.skeleton)?;
     detach_from_launcher(&null)?;
-    rights::give_up(launch.supervisor_id)?;
+    rights::give_up(slot.supervisor_id)?;
 
     let signals = crate::serve::signals().step("watch for children")?;
     let log = Log::new(kept.run, launch.log_bytes);
-    let ground = Ground { namespace: kept.namespace, terminals, null, filter: Filter::new() };
+    let ground = Ground { namespace: kept.namespace, terminals, null, filter: prepared.filter };
     let mut server = Server::new(ground, kept.listener, signals);
     let main = if launch.main.argv.is_empty() { None } else { Some(start_main(&mut server, launch.main)?) };
     Ok((server, log, main))
 }
 
-/// Standard streams of the first stage: the launch file, which is locked while held, and the pipe to `asb`.
+/// The network namespace that was given, or else a new one.
+fn enter_network(launch: &Launch, given: Option<OwnedFd>) -> Result<()> {
+    if launch.network {
+        let given = given.ok_or(Errno::BADF).step("find the network namespace")?;
+        move_into_link_name_space(given.as_fd(), Some(LinkNameSpaceType::Network))
+            .step("enter the network namespace")?;
+    } else {
+        // SAFETY: the descriptor table is not among what is unshared.
+        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.step("make a network namespace")?;
+    }
+    loopback::bring_up(launch.address.filter(|_| !launch.network))?;
+    let floor = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
+    // The network belongs to the machine's user namespace, where nobody inside may bind a low port otherwise.
+    std::fs::write(floor, "0").step_at("open low ports in", floor)
+}
+
+/// Standard streams of the first stage lead to `asb`.
 fn detach_from_launcher(null: &OwnedFd) -> Result<()> {
     rustix::stdio::dup2_stdin(null).step("close standard input")?;
     rustix::stdio::dup2_stdout(null).step("close standard output")?;

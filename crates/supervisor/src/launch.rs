@@ -1,8 +1,16 @@
 //! What a supervisor is started from, and the one answer it gives about the start.
 //!
 //! Both ends of this exchange come from the same build of `asb`, so unlike [`crate::wire`] it needs no generations.
-//! The launch file is the launcher's standard input; the answer is one JSON document on its standard output. When
-//! [`Launch::network`] says so, standard error is the network namespace to enter: no message would be read there.
+//!
+//! ```text
+//! asb                                    launcher
+//!  │ Slot + its directory ──────────────► │  first packet on its standard input, a `SOCK_SEQPACKET` socket
+//!  │                                      │  makes all that does not depend on what will run, and waits: parked
+//!  │ [0] + launch file [+ network] ─────► │  the namespace comes when `Launch::network` says so
+//!  │ ◄──────────────────────────── Report │  one JSON document on its standard output
+//! ```
+//!
+//! A launcher whose socket is closed before the second packet ends, and with it whatever it has made but files.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -20,18 +28,23 @@ pub struct LaunchFile {
     pub launch: Launch,
 }
 
-/// Everything the supervisor must know. Paths are those of the machine unless they say otherwise.
+/// A place for a sandbox, whatever will run there.
+///
+/// Its directory, in which `upper`, `work` and `run` exist, comes as a descriptor: it may get another name any time.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Launch {
-    /// The sandbox's own directory: `upper`, `work` and `run` exist in it.
-    pub state: PathBuf,
-    pub hostname: String,
+pub struct Slot {
     /// Id 0 inside is this id on the machine; [`IDS`] ids follow.
     pub first_id: u32,
     /// The supervisor's own id on the machine: outside the sandbox's range, and nobody else's.
     pub supervisor_id: u32,
-    /// Files to write `0` to, in order to join the sandbox's cgroups.
+    /// Files to write `0` to, in order to join the cgroups.
     pub cgroups: Vec<PathBuf>,
+}
+
+/// What is to run in a slot. Paths are those of the machine unless they say otherwise.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Launch {
+    pub hostname: String,
     /// What the root is stacked from, topmost first.
     pub layers: Vec<PathBuf>,
     pub host_dirs: Vec<PathBuf>,
@@ -43,7 +56,7 @@ pub struct Launch {
     pub sandboxd: PathBuf,
     /// On an interface of the namespace that is entered, or else on loopback.
     pub address: Option<Ipv4Addr>,
-    /// Enters the network namespace that standard error is, instead of making one.
+    /// Enters the network namespace that came with the launch file, instead of making one.
     pub network: bool,
     /// Contents of `/etc/resolv.conf`.
     pub resolv_conf: Option<String>,
@@ -92,7 +105,7 @@ pub struct Main {
 #[serde(rename_all = "snake_case")]
 pub enum Report {
     /// The main process has been executed.
-    Started,
+    Started(Identity),
     Failed(Failure),
 }
 

@@ -2,9 +2,13 @@
 //!
 //! ```text
 //! asb ──spawns──► launcher (root on the machine) ──forks──► init (process 1 inside, an id of its own)
-//!                 joins cgroups, makes namespaces           mounts, gives up every right,
-//!                 records who init is, exits                starts, reaps, logs, answers
+//!                 joins cgroups, makes namespaces,          prepares mounts
+//!                 records who init is
+//!     ──order───► passes it on ───────────────────────────► mounts the image, gives up every right,
+//!                 exits                                     starts, reaps, logs, answers
 //! ```
+//!
+//! Between the two a slot is parked: nothing of it depends on what will run there.
 //!
 //! The launcher exits once the main process runs, so a sandbox is nobody's child and outlives the `asb` that made it.
 
@@ -18,11 +22,13 @@ mod launcher;
 mod log;
 mod loopback;
 mod mount;
+mod order;
 mod peer;
 mod rights;
 mod root;
 mod seccomp;
 mod serve;
+mod skeleton;
 mod spawn;
 mod step;
 

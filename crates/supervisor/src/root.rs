@@ -1,82 +1,41 @@
-//! The root filesystem of a sandbox, from an empty mount namespace to the point of no return.
+//! The root filesystem of a sandbox: the image's layers, the skeleton, volumes, up to the point of no return.
 //!
 //! Everything is mounted by root of the machine, so nothing inside holds a right over any of these mounts.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use asb_supervisor::launch::{self, Launch, file};
+use asb_supervisor::launch::{self, Launch, Slot, file};
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, fstatfs, openat};
 use rustix::io::Errno;
-use rustix::mount::{MountAttrFlags, UnmountFlags};
+use rustix::mount::UnmountFlags;
 use rustix::process::{chdir, fchdir, pivot_root};
 
 use crate::dev::Devices;
 use crate::inside::Inside;
+use crate::mount;
+use crate::skeleton::{READ_ONLY, Skeleton, plain};
 use crate::step::{Result, Step};
-use crate::{dev, mount};
 
-const READ_ONLY: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_RDONLY;
-
-/// No set-user-id programs, no devices.
-fn plain() -> MountAttrFlags {
-    MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV
-}
-
-/// Shown, but never written to: they speak of the whole machine.
-const READ_ONLY_PATHS: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
-
-/// Not shown at all: they tell about the machine or its other users.
-const MASKED_PATHS: [&str; 12] = [
-    "/proc/acpi",
-    "/proc/asound",
-    "/proc/interrupts",
-    "/proc/kcore",
-    "/proc/keys",
-    "/proc/latency_stats",
-    "/proc/sched_debug",
-    "/proc/scsi",
-    "/proc/timer_list",
-    "/proc/timer_stats",
-    "/sys/devices/virtual/powercap",
-    "/sys/firmware",
-];
-
-/// Builds the root and makes it the root of this mount namespace.
-pub fn enter(launch: &Launch, namespace: &OwnedFd) -> Result<Devices> {
-    chdir(&launch.state).step_at("enter", &launch.state)?;
-    let scratch = scratch()?;
-    let inside = Inside::new(overlay(launch, namespace, &scratch)?, launch.first_id);
+/// Builds the root and makes it the root of this mount namespace. The current directory is that of the sandbox.
+pub fn enter(slot: &Slot, launch: &Launch, namespace: &OwnedFd, skeleton: Skeleton) -> Result<Devices> {
+    let inside = Inside::new(overlay(launch, namespace, &skeleton.scratch)?, slot.first_id);
     for path in &launch.host_dirs {
         host_directory(&inside, path)?;
     }
-    kernel_filesystems(&inside)?;
-    let devices = dev::mount(&inside, launch.first_id)?;
-    runtime_directory(&inside, launch.first_id)?;
-    names(&inside, launch, &scratch)?;
+    skeleton.move_into(&inside)?;
+    names(&inside, slot, launch, &skeleton.scratch)?;
     sandboxd(&inside, &launch.sandboxd)?;
-    launch.memory_dirs.iter().try_for_each(|memory| memory_dir(memory, launch.first_id))?;
+    launch.memory_dirs.iter().try_for_each(|memory| memory_dir(memory, slot.first_id))?;
     for bind in &launch.binds {
-        volume(&inside, bind, launch, namespace)?;
+        volume(&inside, bind, slot, launch, namespace)?;
     }
     inside.directory(Path::new(&launch.main.cwd))?;
-    hide(&inside)?;
     if launch.read_only_root {
         mount::restrict(&inside.root(), READ_ONLY, false).step_at("make read-only", "/")?;
     }
     pivot(&inside)?;
-    Ok(devices)
-}
-
-/// A directory in memory for mount points and small files: making them on a disk would take most of a start's time.
-///
-/// It covers `run`, which nothing needs by name any more, and is seen by nobody else.
-fn scratch() -> Result<OwnedFd> {
-    let options = [("mode", "700"), ("size", "256k")];
-    let scratch = mount::filesystem("tmpfs", &options, plain()).step("mount a scratch directory")?;
-    mount::attach(&scratch, &directory_at(CWD, file::RUN)?)
-        .step_at("attach the scratch directory", file::RUN)?;
-    Ok(scratch)
+    Ok(skeleton.devices)
 }
 
 /// The image's layers with their ids mapped, under an upper layer that belongs to the sandbox's own ids.
@@ -96,7 +55,7 @@ fn overlay(launch: &Launch, namespace: &OwnedFd, scratch: &OwnedFd) -> Result<Ow
     // Volatile: the root ends with the sandbox, so nothing of it is worth waiting for a disk. Volumes are not in it.
     let options =
         [("lowerdir", lower.as_str()), ("upperdir", "upper"), ("workdir", "work"), ("volatile", "")];
-    let overlay = mount::filesystem("overlay", &options, plain()).step_at("mount overlay", &launch.state)?;
+    let overlay = mount::filesystem("overlay", &options, plain()).step_at("mount overlay on", "upper")?;
     mount::attach(&overlay, &place(scratch, "root")?).step("attach overlay")?;
     directory_at(scratch.as_fd(), "root")
 }
@@ -120,30 +79,15 @@ fn host_directory(inside: &Inside, path: &PathBuf) -> Result<()> {
     mount::attach(&directory, &inside.directory(path)?).step_at("attach host directory", path)
 }
 
-fn kernel_filesystems(inside: &Inside) -> Result<()> {
-    let quiet = plain() | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-    let proc = mount::filesystem("proc", &[], quiet).step_at("mount", "/proc")?;
-    mount::attach(&proc, &inside.directory(Path::new("/proc"))?).step_at("attach", "/proc")?;
-    let sys = mount::filesystem("sysfs", &[], quiet | READ_ONLY).step_at("mount", "/sys")?;
-    mount::attach(&sys, &inside.directory(Path::new("/sys"))?).step_at("attach", "/sys")
-}
-
-fn runtime_directory(inside: &Inside, first_id: u32) -> Result<()> {
-    let owner = first_id.to_string();
-    let options = [("mode", "755"), ("size", "64m"), ("uid", owner.as_str()), ("gid", owner.as_str())];
-    let run = mount::filesystem("tmpfs", &options, plain()).step_at("mount tmpfs", "/run")?;
-    mount::attach(&run, &inside.directory(Path::new("/run"))?).step_at("attach", "/run")
-}
-
 /// `/etc/hostname`, `/etc/hosts` and `/etc/resolv.conf`: the sandbox's own, mounted over those of the image.
-fn names(inside: &Inside, launch: &Launch, scratch: &OwnedFd) -> Result<()> {
+fn names(inside: &Inside, slot: &Slot, launch: &Launch, scratch: &OwnedFd) -> Result<()> {
     let hostname = &launch.hostname;
     let address = launch.address.map_or_else(|| "127.0.1.1".to_owned(), |address| address.to_string());
     let hosts =
         format!("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n{address} {hostname}\n");
     // Without a resolver, lookups are refused at once on the loopback interface instead of timing out.
     let resolver = launch.resolv_conf.clone().unwrap_or_else(|| "nameserver 127.0.0.1\n".to_owned());
-    let scratch = Inside::new(scratch.try_clone().step("keep the scratch directory")?, launch.first_id);
+    let scratch = Inside::new(scratch.try_clone().step("keep the scratch directory")?, slot.first_id);
     for (name, contents) in
         [("hostname", format!("{hostname}\n")), ("hosts", hosts), ("resolv.conf", resolver)]
     {
@@ -177,12 +121,18 @@ fn memory_dir(memory: &launch::MemoryDir, first_id: u32) -> Result<()> {
         .step_at("attach a volume in memory", &memory.path)
 }
 
-fn volume(inside: &Inside, bind: &launch::Bind, launch: &Launch, namespace: &OwnedFd) -> Result<()> {
+fn volume(
+    inside: &Inside,
+    bind: &launch::Bind,
+    slot: &Slot,
+    launch: &Launch,
+    namespace: &OwnedFd,
+) -> Result<()> {
     let in_memory = launch.memory_dirs.iter().any(|memory| memory.path == bind.source);
     let view = if bind.sub_path.as_os_str().is_empty() {
         mount::view(&bind.source, false).step_at("open volume", &bind.source)?
     } else {
-        let owner = if in_memory { launch.first_id } else { 0 };
+        let owner = if in_memory { slot.first_id } else { 0 };
         let found = sub_path(bind, owner)?;
         mount::view_of(&found).step_at("view a part of volume", &bind.source)?
     };
@@ -218,30 +168,6 @@ fn refuse_kernel_filesystem(target: &OwnedFd) -> std::result::Result<(), Errno> 
         PROC_SUPER_MAGIC | SYSFS_MAGIC => Err(Errno::PERM),
         _ => Ok(()),
     }
-}
-
-/// Read-only and masked paths of `/proc` and `/sys`; those this kernel does not have are skipped.
-fn hide(inside: &Inside) -> Result<()> {
-    for path in READ_ONLY_PATHS {
-        let Ok(target) = inside.find(Path::new(path)) else { continue };
-        let view = mount::view_of(&target).step_at("view", path)?;
-        mount::restrict(&view, READ_ONLY, false).step_at("make read-only", path)?;
-        mount::attach(&view, &target).step_at("attach", path)?;
-    }
-    let null = inside.find(Path::new("/dev/null")).step_at("open", "/dev/null")?;
-    let empty = mount::filesystem(
-        "tmpfs",
-        &[("size", "0"), ("nr_inodes", "1"), ("mode", "555")],
-        plain() | READ_ONLY,
-    )
-    .step("mount an empty directory")?;
-    for path in MASKED_PATHS {
-        let Ok(target) = inside.find(Path::new(path)) else { continue };
-        let kind = FileType::from_raw_mode(fstat(&target).step_at("inspect", path)?.st_mode);
-        let mask = if kind == FileType::Directory { mount::view_of(&empty) } else { mount::view_of(&null) };
-        mount::attach(&mask.step_at("view the mask of", path)?, &target).step_at("mask", path)?;
-    }
-    Ok(())
 }
 
 /// Makes the new root the root, and lets go of everything else that was mounted.

@@ -265,7 +265,7 @@ impl Worker {
         let (since, address) = (sandbox.started_at(), address(&sandbox));
         self.report(&Container::Running { since, address }).await;
         // Now that nobody waits for this Pod any more.
-        self.node.shared.wires().park().await;
+        self.node.park().await;
         let ended = match self.until_leave(sandbox.wait()).await {
             Wake::Leave => return,
             Wake::Done(Ok(ended)) => ended,

@@ -3,11 +3,10 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
 
 use asb_supervisor::launch::{Identity, file};
 
-use super::{Error, SANDBOX_FILE, Sandbox, Shared, delete};
+use super::{Error, SANDBOX_FILE, Sandbox, Shared, delete, slot};
 use crate::{SandboxId, Spec};
 
 pub async fn list(shared: &Arc<Shared>) -> Result<Vec<Sandbox>, Error> {
@@ -41,7 +40,8 @@ async fn adopt(shared: &Arc<Shared>, id: &SandboxId) -> Result<Option<Sandbox>, 
         }
         Err(reason) => {
             tracing::info!(sandbox = %id, %reason, "clearing away an unfinished sandbox");
-            delete::remove(shared, id).await.map(|()| None)
+            let slot = read_json::<Stored>(&shared.place(id), id, SANDBOX_FILE).map(|stored| stored.slot(id));
+            delete::remove(shared, id, &slot.unwrap_or_else(|_| id.clone())).await.map(|()| None)
         }
     }
 }
@@ -57,16 +57,25 @@ async fn wait_for_launcher(shared: &Shared, id: &SandboxId) {
 /// Reads a sandbox that was started, from its directory.
 pub fn read(shared: &Arc<Shared>, id: &SandboxId) -> Result<Sandbox, Error> {
     let place = shared.place(id);
-    let Stored { spec } = read_json(&place, id, SANDBOX_FILE)?;
+    let stored: Stored = read_json(&place, id, SANDBOX_FILE)?;
     let identity: Identity = read_json(&place, id, file::STARTED)?;
-    let started_at = UNIX_EPOCH + Duration::from_nanos(identity.at);
-    Ok(Sandbox::new(shared.clone(), spec, identity, started_at))
+    let slot = stored.slot(id);
+    Ok(Sandbox::new(shared.clone(), stored.spec, slot, identity))
 }
 
 /// Our part of the sandbox's file.
 #[derive(serde::Deserialize)]
 struct Stored {
     spec: Spec,
+    /// Missing in what was written before there were slots.
+    slot: Option<SandboxId>,
+}
+
+impl Stored {
+    /// The name under which the sandbox's ids and cgroups are held.
+    fn slot(&self, id: &SandboxId) -> SandboxId {
+        self.slot.clone().unwrap_or_else(|| id.clone())
+    }
 }
 
 fn read_json<T: serde::de::DeserializeOwned>(place: &Path, id: &SandboxId, name: &str) -> Result<T, Error> {
@@ -88,23 +97,27 @@ fn stored(shared: &Shared) -> Result<Vec<SandboxId>, Error> {
         .collect())
 }
 
-/// Ranges of ids and cgroups whose sandbox has no directory (any more).
+/// Slots of earlier programs, then ranges of ids and cgroups that no slot and no sandbox holds.
 async fn sweep(shared: &Arc<Shared>) {
-    let exists = |name: &Path| shared.directory.join("sandbox").join(name).exists();
-    if let Err(error) = shared.ids.sweep(exists) {
+    slot::sweep(shared).await;
+    let holds = |name: &Path| {
+        let known = shared.known();
+        let named = |slot: &SandboxId| Path::new(slot.as_str()) == name;
+        known.slots.iter().any(named) || known.sandboxes.values().any(|sandbox| named(sandbox.slot()))
+    };
+    if let Err(error) = shared.ids.sweep(holds) {
         tracing::warn!(%error, "failed to sweep the table of ids");
     }
     for parent in shared.cgroups.parents() {
         for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
-            let Some(id) = entry.file_name().to_str().and_then(|name| SandboxId::new(name).ok()) else {
+            let name = entry.file_name().into_string().ok().and_then(|name| SandboxId::new(name).ok());
+            let is_cgroup = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            let Some(name) = name.filter(|name| is_cgroup && !holds(Path::new(name.as_str()))) else {
                 continue;
             };
-            let is_cgroup = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            if !is_cgroup || exists(Path::new(id.as_str())) || shared.known().starting.contains(&id) {
-                continue;
-            }
-            if let Err(error) = delete::remove(shared, &id).await {
-                tracing::warn!(sandbox = %id, %error, "failed to sweep a cgroup");
+            let problems = delete::clear(shared, &shared.slot_place(&name), &name).await;
+            if !problems.is_empty() {
+                tracing::warn!(cgroup = %name, ?problems, "failed to sweep a cgroup");
             }
         }
     }

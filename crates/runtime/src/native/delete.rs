@@ -14,31 +14,36 @@ use crate::{SandboxId, remove as tree};
 /// Killed processes are gone in milliseconds, unless the kernel itself is stuck.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Processes first, then what they used.
-pub async fn remove(shared: &Arc<Shared>, sandbox: &SandboxId) -> Result<(), Error> {
+/// Removes a sandbox whose ids and cgroups are held under the name of `slot`.
+pub async fn remove(shared: &Arc<Shared>, sandbox: &SandboxId, slot: &SandboxId) -> Result<(), Error> {
+    let problems = clear(shared, &shared.place(sandbox), slot).await;
+    if !problems.is_empty() {
+        return Err(Error::Delete { sandbox: sandbox.clone(), problems });
+    }
+    shared.known().sandboxes.remove(sandbox);
+    Ok(())
+}
+
+/// Removes a sandbox or slot: processes first, then what they used. Answers with what could not be removed.
+pub async fn clear(shared: &Arc<Shared>, place: &Path, slot: &SandboxId) -> Vec<String> {
     let mut problems = Vec::new();
     let mut note = |what: &str, result: io::Result<()>| {
         if let Err(error) = result {
             problems.push(format!("{what}: {error}"));
         }
     };
-    note("kill the supervisor", kill_supervisor(&shared.place(sandbox)).await);
-    for cgroup in shared.cgroups.places(sandbox) {
+    note("kill the supervisor", kill_supervisor(place).await);
+    for cgroup in shared.cgroups.places(slot) {
         note(&format!("remove cgroup {}", cgroup.display()), remove_cgroup(&cgroup).await);
     }
     remove_parents(shared);
-    let place = shared.place(sandbox);
     let removed = {
-        let place = place.clone();
+        let place = place.to_owned();
         tokio::task::spawn_blocking(move || tree::directory(&place)).await.map_err(io::Error::other)
     };
     note(&format!("remove directory {}", place.display()), removed.and_then(|result| result));
-    note("give back the range of ids", shared.ids.release(sandbox));
-    if !problems.is_empty() {
-        return Err(Error::Delete { sandbox: sandbox.clone(), problems });
-    }
-    shared.known().sandboxes.remove(sandbox);
-    Ok(())
+    note("give back the range of ids", shared.ids.release(slot));
+    problems
 }
 
 /// With process 1 the kernel ends all others of its pid namespace.

@@ -2,13 +2,14 @@
 //!
 //! ```text
 //! DIR/bin/VERSION/   the two programs
-//! DIR/ids/N          a link to the sandbox that holds the Nth range of ids
+//! DIR/ids/N          a link that names the slot that holds the Nth range of ids
+//! DIR/slot/NAME/     a place for a sandbox, before it is one: `sandbox.json` is written, then it is renamed
 //! DIR/sandbox/ID/    sandbox.json, started.json                         what it is
 //!                    upper, work                                        its filesystem
 //!                    run/{socket,log,log.1,exit.json}                   the supervisor's
 //! ```
 //!
-//! `sandbox.json` is the launcher's standard input and locked until that has done its work, so a start that has lost
+//! `sandbox.json` is what the launcher is told to start, and locked until that has done its work, so a start that has lost
 //! its `asb` is told from one that has lost its launcher. Without `started.json` a start never succeeded.
 
 mod adopt;
@@ -18,6 +19,7 @@ mod error;
 mod programs;
 mod sandbox;
 mod session;
+mod slot;
 mod start;
 mod stored;
 mod terminal;
@@ -94,6 +96,9 @@ struct Shared {
     cgroups: Cgroups,
     ids: Ids,
     known: Mutex<Known>,
+    parked: Mutex<Vec<slot::Slot>>,
+    /// Held while slots are being parked or removed.
+    parking: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
@@ -101,6 +106,8 @@ struct Known {
     sandboxes: HashMap<SandboxId, Sandbox>,
     /// Being started by this program: not yet for [`Native::list`] to judge.
     starting: HashSet<SandboxId>,
+    /// Slots of this program that have not become sandboxes yet.
+    slots: HashSet<SandboxId>,
 }
 
 impl Native {
@@ -110,8 +117,9 @@ impl Native {
             let path = path.to_owned();
             move |source| Error::Open { step, path, source }
         };
-        let sandboxes = dir.join("sandbox");
-        std::fs::create_dir_all(&sandboxes).map_err(fail("make", &sandboxes))?;
+        for place in ["sandbox", "slot"].map(|name| dir.join(name)) {
+            std::fs::create_dir_all(&place).map_err(fail("make", &place))?;
+        }
         let directory = dir.canonicalize().map_err(fail("resolve", dir))?;
         // What volumes hold may be owned by root and set-user-id: nobody else of the machine gets near it.
         std::fs::set_permissions(&directory, std::os::unix::fs::PermissionsExt::from_mode(0o700))
@@ -120,8 +128,9 @@ impl Native {
             programs::Programs::write(&directory).map_err(fail("write the programs to", &directory))?;
         let cgroups = Cgroups::detect(&directory).map_err(fail("read", Path::new("/proc/self/mountinfo")))?;
         let ids = Ids::open(&directory).map_err(fail("open the table of ids in", &directory))?;
-        let known = Mutex::default();
-        Ok(Self { shared: Arc::new(Shared { directory, programs, cgroups, ids, known }) })
+        let (known, parked, parking) = Default::default();
+        let shared = Shared { directory, programs, cgroups, ids, known, parked, parking };
+        Ok(Self { shared: Arc::new(shared) })
     }
 
     /// Starts a sandbox; returns when its main process has been executed (or has failed to).
@@ -136,6 +145,16 @@ impl Native {
         start::start(&self.shared, spec, Some(network)).await
     }
 
+    /// Makes a few slots ahead, so that the next starts take a fraction of the time. For when there is time.
+    pub async fn park(&self) {
+        slot::park(&self.shared).await;
+    }
+
+    /// Removes what was made ahead. For the end of the program; what it does not remove, the next one does.
+    pub async fn unpark(&self) {
+        slot::unpark(&self.shared).await;
+    }
+
     /// Every sandbox that has not been deleted, started by this process or an earlier one.
     ///
     /// Starts and deletions that were cut short are cleaned up on the way.
@@ -148,6 +167,15 @@ impl Shared {
     /// A sandbox's own directory.
     fn place(&self, sandbox: &SandboxId) -> PathBuf {
         self.directory.join("sandbox").join(sandbox.as_str())
+    }
+
+    /// The directory of a slot that has not become a sandbox.
+    fn slot_place(&self, slot: &SandboxId) -> PathBuf {
+        self.directory.join("slot").join(slot.as_str())
+    }
+
+    fn parked(&self) -> std::sync::MutexGuard<'_, Vec<slot::Slot>> {
+        self.parked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn known(&self) -> std::sync::MutexGuard<'_, Known> {

@@ -22,8 +22,9 @@ pub struct Sandbox {
 struct Inner {
     shared: Arc<Shared>,
     spec: Spec,
+    /// The name under which its ids and cgroups are held.
+    slot: SandboxId,
     identity: Identity,
-    started_at: SystemTime,
     ended: OnceLock<Ended>,
     /// Held while `sandboxd` is being started, so that it is started once.
     sandboxd: tokio::sync::Mutex<()>,
@@ -32,9 +33,13 @@ struct Inner {
 }
 
 impl Sandbox {
-    pub(super) fn new(shared: Arc<Shared>, spec: Spec, identity: Identity, started_at: SystemTime) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, spec: Spec, slot: SandboxId, identity: Identity) -> Self {
         let (ended, sandboxd, deletion) = Default::default();
-        Self { inner: Arc::new(Inner { shared, spec, identity, started_at, ended, sandboxd, deletion }) }
+        Self { inner: Arc::new(Inner { shared, spec, slot, identity, ended, sandboxd, deletion }) }
+    }
+
+    pub(super) fn slot(&self) -> &SandboxId {
+        &self.inner.slot
     }
 
     /// What it was started from.
@@ -48,7 +53,7 @@ impl Sandbox {
 
     /// When the main process was started.
     pub fn started_at(&self) -> SystemTime {
-        self.inner.started_at
+        UNIX_EPOCH + Duration::from_nanos(self.inner.identity.at)
     }
 
     /// Waits for the main process to end. Answers at once, and always the same, when it has ended.
@@ -113,7 +118,7 @@ impl Sandbox {
         if place.exists() && delete::kill_supervisor(&place).await.is_ok() {
             let _ = self.settle();
         }
-        delete::remove(&self.inner.shared, self.id()).await
+        delete::remove(&self.inner.shared, self.id(), self.slot()).await
     }
 
     async fn dial_once(&self, port: u16) -> Result<tokio::net::TcpStream, Error> {
@@ -158,7 +163,7 @@ impl Sandbox {
     }
 
     pub(super) fn oom_kills(&self) -> u64 {
-        self.inner.shared.cgroups.oom_kills(self.id())
+        self.inner.shared.cgroups.oom_kills(self.slot())
     }
 
     /// What a status means, given how many processes had been killed for want of memory before.

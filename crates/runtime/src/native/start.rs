@@ -2,26 +2,23 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::sync::Arc;
-use std::time::Duration;
 
-use asb_supervisor::launch::{Bind, Failure, Launch, Main, MemoryDir, Report, file};
+use asb_supervisor::launch::{Bind, Failure, Launch, Main, MemoryDir, Report};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
 
-use super::{Error, SANDBOX_FILE, Sandbox, Shared, adopt, delete};
-use crate::ids::Range;
+use super::{Error, SANDBOX_FILE, Sandbox, Shared, delete, slot};
 use crate::{SandboxId, Spec};
-
-/// A launcher needs milliseconds. One that needs this long hangs, most likely on a volume.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What a sandbox is made from: for the launcher, and for whoever adopts it.
 #[derive(serde::Serialize)]
-struct Stored {
+struct Stored<'a> {
     launch: Launch,
-    spec: Spec,
+    spec: &'a Spec,
+    slot: &'a SandboxId,
 }
 
 pub async fn start(shared: &Arc<Shared>, spec: &Spec, network: Option<OwnedFd>) -> Result<Sandbox, Error> {
@@ -40,58 +37,67 @@ pub async fn start(shared: &Arc<Shared>, spec: &Spec, network: Option<OwnedFd>) 
 }
 
 async fn attempt(shared: &Arc<Shared>, spec: &Spec, network: Option<OwnedFd>) -> Result<Sandbox, Error> {
-    let place = shared.place(&spec.id);
-    match std::fs::DirBuilder::new().mode(0o700).create(&place) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            return Err(Error::Exists(spec.id.clone()));
-        }
-        made => made.map_err(|source| failed(spec, "make directory", Some(place), source))?,
+    if shared.place(&spec.id).exists() {
+        return Err(Error::Exists(spec.id.clone()));
     }
-    let result = launch(shared, spec, network).await;
-    if let Err(error) = &result {
-        tracing::debug!(sandbox = %spec.id, %error, "start failed, cleaning up");
-        if let Err(leftover) = delete::remove(shared, &spec.id).await {
-            tracing::warn!(sandbox = %spec.id, error = %leftover, "clean-up after a failed start is incomplete");
+    let slot = slot::take(shared).await.map_err(|failure| of_slot(spec, failure))?;
+    let name = slot.name.clone();
+    let launch = {
+        let (shared, spec, name) = (shared.clone(), spec.clone(), name.clone());
+        let written = tokio::task::spawn_blocking(move || write(&shared, &spec, &name)).await;
+        written.expect("writing a sandbox down does not panic")
+    };
+    let launch = match launch {
+        Ok(launch) => launch,
+        Err(error) => {
+            slot::discard(shared, slot).await;
+            return Err(error);
+        }
+    };
+    let result = match slot.fill(launch, network).await {
+        Ok(Report::Started(identity)) => {
+            Ok(Sandbox::new(shared.clone(), spec.clone(), name.clone(), identity))
+        }
+        Ok(Report::Failed(failure)) => Err(of_launcher(&spec.id, failure)),
+        Err(failure) => Err(of_slot(spec, failure)),
+    };
+    match &result {
+        Ok(sandbox) => {
+            let mut known = shared.known();
+            known.sandboxes.insert(spec.id.clone(), sandbox.clone());
+            known.slots.remove(&name);
+        }
+        Err(error) => {
+            tracing::debug!(sandbox = %spec.id, %error, "start failed, cleaning up");
+            let problems = delete::clear(shared, &shared.place(&spec.id), &name).await;
+            if !problems.is_empty() {
+                tracing::warn!(sandbox = %spec.id, ?problems, "clean-up after a failed start is incomplete");
+            }
+            shared.known().slots.remove(&name);
         }
     }
     result
 }
 
-async fn launch(shared: &Arc<Shared>, spec: &Spec, network: Option<OwnedFd>) -> Result<Sandbox, Error> {
-    let prepared = {
-        let (shared, spec) = (shared.clone(), spec.clone());
-        tokio::task::spawn_blocking(move || prepare(&shared, &spec))
-            .await
-            .expect("preparing does not panic")?
-    };
-    match run(shared, spec, prepared, network).await? {
-        Report::Started => {}
-        Report::Failed(failure) => return Err(of_launcher(&spec.id, failure)),
-    }
-    let sandbox = adopt::read(shared, &spec.id)?;
-    shared.known().sandboxes.insert(spec.id.clone(), sandbox.clone());
-    Ok(sandbox)
-}
-
-/// Makes everything that exists before the supervisor; answers with the launch file, locked.
-fn prepare(shared: &Shared, spec: &Spec) -> Result<std::fs::File, Error> {
-    let place = shared.place(&spec.id);
-    let range =
-        shared.ids.take(&spec.id).map_err(|source| failed(spec, "take a range of ids", None, source))?;
-    directories(&place, range)
-        .map_err(|(path, source)| failed(spec, "make directory", Some(path), source))?;
-    let cgroups = shared
-        .cgroups
-        .create(&spec.id, &spec.limits)
-        .map_err(|failure| failed(spec, failure.step, Some(failure.path), failure.source))?;
-    let path = place.join(SANDBOX_FILE);
-    let stored = Stored { launch: launch_of(shared, spec, range, cgroups), spec: spec.clone() };
+/// Makes a slot the sandbox's: its limits, what it is started from, its directory. Answers with the launch file, locked.
+fn write(shared: &Shared, spec: &Spec, slot: &SandboxId) -> Result<std::fs::File, Error> {
+    let limited = shared.cgroups.limit(slot, &spec.limits);
+    limited.map_err(|failure| failed(spec, failure.step, Some(failure.path), failure.source))?;
+    let (from, to) = (shared.slot_place(slot), shared.place(&spec.id));
+    let path = from.join(SANDBOX_FILE);
+    let stored = Stored { launch: launch_of(shared, spec), spec, slot };
     write_json(&path, &stored).map_err(|source| failed(spec, "write", Some(path.clone()), source))?;
     let opened = std::fs::File::open(&path).and_then(|file| file.lock().map(|()| file));
-    opened.map_err(|source| failed(spec, "lock", Some(path), source))
+    let opened = opened.map_err(|source| failed(spec, "lock", Some(path), source))?;
+    // From here on it is found by whoever comes next.
+    match renameat_with(CWD, &from, CWD, &to, RenameFlags::NOREPLACE) {
+        Ok(()) => Ok(opened),
+        Err(Errno::EXIST) => Err(Error::Exists(spec.id.clone())),
+        Err(errno) => Err(failed(spec, "make directory", Some(to), errno.into())),
+    }
 }
 
-fn launch_of(shared: &Shared, spec: &Spec, range: Range, cgroups: Vec<PathBuf>) -> Launch {
+fn launch_of(shared: &Shared, spec: &Spec) -> Launch {
     let bind = |mount: &crate::Mount| Bind {
         source: mount.source.clone(),
         sub_path: mount.sub_path.clone(),
@@ -104,11 +110,7 @@ fn launch_of(shared: &Shared, spec: &Spec, range: Range, cgroups: Vec<PathBuf>) 
         group: memory.group,
     };
     Launch {
-        state: shared.place(&spec.id),
         hostname: spec.hostname.clone(),
-        first_id: range.first(),
-        supervisor_id: range.supervisor(),
-        cgroups,
         layers: spec.root.layers.clone(),
         host_dirs: spec.root.host_dirs.clone(),
         read_only_root: spec.read_only_root,
@@ -130,47 +132,8 @@ fn launch_of(shared: &Shared, spec: &Spec, range: Range, cgroups: Vec<PathBuf>) 
     }
 }
 
-fn directories(place: &Path, range: Range) -> Result<(), (PathBuf, io::Error)> {
-    let make = |name: &str, mode, owner| {
-        let path = place.join(name);
-        let made = std::fs::DirBuilder::new().mode(mode).create(&path);
-        made.and_then(|()| std::os::unix::fs::chown(&path, Some(owner), Some(owner)))
-            .map_err(|source| (path, source))
-    };
-    make("upper", 0o755, range.first())?;
-    make("work", 0o700, 0)?;
-    make(file::RUN, 0o700, range.supervisor())
-}
-
-/// Runs the launcher with the locked launch file as its standard input and the network namespace as standard error.
-async fn run(
-    shared: &Shared,
-    spec: &Spec,
-    launch: std::fs::File,
-    network: Option<OwnedFd>,
-) -> Result<Report, Error> {
-    let program = &shared.programs.supervisor;
-    let launcher = tokio::process::Command::new(program)
-        .env_clear()
-        .current_dir("/")
-        .stdin(launch)
-        .stdout(Stdio::piped())
-        .stderr(network.map_or_else(Stdio::null, Stdio::from))
-        .kill_on_drop(true)
-        .spawn()
-        .map_err(|source| failed(spec, "run", Some(program.clone()), source))?;
-    let output = tokio::time::timeout(PATIENCE, launcher.wait_with_output()).await;
-    let output = output
-        .map_err(|_| failed(spec, "wait for the launcher", None, io::ErrorKind::TimedOut.into()))?
-        .map_err(|source| failed(spec, "wait for the launcher", None, source))?;
-    serde_json::from_slice(&output.stdout).map_err(|_| {
-        failed(
-            spec,
-            &format!("read the launcher's report ({})", output.status),
-            None,
-            io::ErrorKind::InvalidData.into(),
-        )
-    })
+fn of_slot(spec: &Spec, slot::Failure { step, path, source }: slot::Failure) -> Error {
+    failed(spec, &step, path, source)
 }
 
 fn of_launcher(sandbox: &SandboxId, failure: Failure) -> Error {

@@ -107,6 +107,7 @@ async fn starts_and_deletes_until_killed() {
     let world = World::new();
     let native = Native::open(directory.as_ref()).expect("opens");
     loop {
+        native.park().await;
         let spec = world.spec(&["sleep", "1000"]);
         let (first, second) = (native.start(&spec).await.expect("starts"), world.spec(&[]));
         let (started, deleted) = tokio::join!(native.start(&second), first.delete());

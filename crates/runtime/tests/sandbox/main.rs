@@ -7,6 +7,7 @@ mod exec;
 mod image;
 mod life;
 mod limits;
+mod slot;
 mod supervisor;
 mod timing;
 mod volume;

@@ -1,0 +1,98 @@
+//! Slots made ahead: starts take them, nothing of them is seen inside, and they go without a trace.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use asb_runtime::{Exit, Native};
+
+use crate::common::{World, log, run, shell, wait};
+
+/// The directories of slots that are not sandboxes yet.
+fn slots(state: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(state.join("slot")).expect("there");
+    entries.map(|entry| entry.expect("readable").path()).collect()
+}
+
+/// Process 1 of a parked slot, once it has been recorded.
+async fn process_one(slot: &Path) -> rustix::process::Pid {
+    let file = slot.join("starting.json");
+    loop {
+        let text = std::fs::read(&file).unwrap_or_default();
+        if let Ok(identity) = serde_json::from_slice::<serde_json::Value>(&text) {
+            let pid = identity["pid"].as_i64().expect("a number") as i32;
+            return rustix::process::Pid::from_raw(pid).expect("positive");
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn start_takes_a_parked_slot_and_is_a_start_like_any_other() {
+    let world = World::new();
+    let state = world.directory.path().join("state");
+    world.native.park().await;
+    let parked = slots(&state).len();
+    assert!(parked > 0);
+    let before = SystemTime::now();
+    let sandbox = world.start(&["sh", "-c", "echo hello; exit 3"]).await;
+    assert_eq!(slots(&state).len(), parked - 1);
+    assert!(sandbox.started_at() >= before, "it started when it was filled, not when it was parked");
+    assert_eq!(wait(&sandbox).await.exit, Exit::Code(3));
+    assert_eq!(log(&sandbox), "stdout F hello\n");
+    let found = Native::open(&state).expect("opens").list().await.expect("lists");
+    assert_eq!(found[0].started_at(), sandbox.started_at());
+    world.native.unpark().await;
+    assert!(slots(&state).is_empty());
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn limits_hold_in_a_sandbox_that_was_a_parked_slot() {
+    let world = World::new();
+    world.native.park().await;
+    let mut spec = world.spec(&[]);
+    spec.limits.pids = 10;
+    let sandbox = world.native.start(&spec).await.expect("starts");
+    let script = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 100 >/dev/null 2>&1 & done; echo all of them";
+    let many = run(&sandbox, &shell(script)).await;
+    assert!(!many.stdout.contains("all of them"), "{many:?}");
+    world.native.unpark().await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn slot_whose_process_was_killed_is_passed_over() {
+    let world = World::new();
+    let state = world.directory.path().join("state");
+    world.native.park().await;
+    for slot in slots(&state) {
+        let pid = process_one(&slot).await;
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("killed");
+    }
+    // The launchers of killed slots end by themselves; starts work whether they have or not.
+    loop {
+        match world.native.start(&world.spec(&["true"])).await {
+            Ok(sandbox) => break assert_eq!(wait(&sandbox).await.exit, Exit::Code(0)),
+            Err(error) => assert!(format!("{error:?}").contains("what is to run"), "{error:?}"),
+        }
+    }
+    world.native.unpark().await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn slots_of_a_program_that_is_gone_are_cleared_away_by_the_next() {
+    let world = World::new();
+    let state = world.directory.path().join("state");
+    let earlier = Native::open(&state).expect("opens");
+    earlier.park().await;
+    for slot in slots(&state) {
+        process_one(&slot).await;
+    }
+    // Not a word of farewell, as when it is killed.
+    drop(earlier);
+    assert!(!slots(&state).is_empty());
+    assert!(world.native.list().await.expect("lists").is_empty());
+    assert_eq!(asb_runtime::leak::check(&state), Vec::<String>::new());
+    world.finish().await;
+}

@@ -1,0 +1,55 @@
+//! What a parked slot waits for: the launch file and the network namespace, by descriptor.
+
+use std::io::{IoSlice, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use asb_supervisor::launch::{Launch, LaunchFile};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+
+use crate::peer::receive;
+use crate::step::{Result, Step};
+
+pub struct Order {
+    /// Locked by whoever opened it, for as long as any process has it open.
+    launch: OwnedFd,
+    pub network: Option<OwnedFd>,
+}
+
+impl Order {
+    /// Waits for one; `None` when there will not be any.
+    pub fn receive(socket: BorrowedFd<'_>) -> Result<Option<Self>> {
+        loop {
+            let (length, fds) = match receive(socket, &mut [0; 1], RecvFlags::empty()) {
+                Err(Errno::INTR) => continue,
+                received => received.step("wait for what is to run")?,
+            };
+            if length == 0 {
+                return Ok(None);
+            }
+            let mut fds = fds.into_iter();
+            let launch = fds.next().ok_or(Errno::BADMSG).step("receive the launch file")?;
+            return Ok(Some(Self { launch, network: fds.next() }));
+        }
+    }
+
+    pub fn send(&self, socket: BorrowedFd<'_>) -> Result<()> {
+        let fds: Vec<_> = std::iter::once(&self.launch).chain(&self.network).map(AsFd::as_fd).collect();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        control.push(SendAncillaryMessage::ScmRights(&fds));
+        sendmsg(socket, &[IoSlice::new(&[0])], &mut control, SendFlags::NOSIGNAL)
+            .step("tell the supervisor what is to run")
+            .map(drop)
+    }
+
+    /// Reads the launch file and lets go of it.
+    pub fn read(self) -> Result<(Launch, Option<OwnedFd>)> {
+        let mut text = Vec::new();
+        std::fs::File::from(self.launch).read_to_end(&mut text).step("read the launch file")?;
+        let parsed: LaunchFile =
+            serde_json::from_slice(&text).map_err(std::io::Error::from).step("parse the launch file")?;
+        Ok((parsed.launch, self.network))
+    }
+}

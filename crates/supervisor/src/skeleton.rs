@@ -1,0 +1,140 @@
+//! What every root has, whatever the image: `/proc`, `/dev` and `/run`.
+//!
+//! Made ahead in a directory in memory, while a slot is parked, and moved into the root when there is one.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use asb_supervisor::launch::{Slot, file};
+use rustix::fs::{CWD, FileType, OFlags, fstat, openat};
+use rustix::mount::MountAttrFlags;
+
+use crate::dev::{self, Devices};
+use crate::inside::Inside;
+use crate::mount;
+use crate::step::{Result, Step};
+
+pub const READ_ONLY: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_RDONLY;
+
+/// No set-user-id programs, no devices.
+pub fn plain() -> MountAttrFlags {
+    MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV
+}
+
+/// For what the kernel shows of itself.
+fn quiet() -> MountAttrFlags {
+    plain() | MountAttrFlags::MOUNT_ATTR_NOEXEC
+}
+
+/// Shown, but never written to: they speak of the whole machine.
+const READ_ONLY_PATHS: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+
+/// Not shown at all: they tell about the machine or its other users.
+const MASKED_IN_PROC: [&str; 10] = [
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+];
+const MASKED_IN_SYS: [&str; 2] = ["/sys/devices/virtual/powercap", "/sys/firmware"];
+
+pub struct Skeleton {
+    /// A directory in memory for mount points and small files: on a disk they would take most of a start's time.
+    pub scratch: OwnedFd,
+    pub devices: Devices,
+    masks: Masks,
+}
+
+/// What is put over paths that are not shown.
+struct Masks {
+    file: OwnedFd,
+    directory: OwnedFd,
+}
+
+impl Skeleton {
+    /// Makes it in the slot's directory, which is the current one.
+    pub fn new(slot: &Slot) -> Result<Self> {
+        let scratch = scratch()?;
+        let inside = frame(&scratch)?;
+        let proc = mount::filesystem("proc", &[], quiet()).step_at("mount", "/proc")?;
+        mount::attach(&proc, &inside.directory(Path::new("/proc"))?).step_at("attach", "/proc")?;
+        let devices = dev::mount(&inside, slot.first_id)?;
+        runtime_directory(&inside, slot.first_id)?;
+        let masks = masks(&inside)?;
+        make_read_only(&inside)?;
+        hide(&inside, &MASKED_IN_PROC, &masks)?;
+        Ok(Self { scratch, devices, masks })
+    }
+
+    /// Moves it into the root, and adds `/sys`, which shows the interfaces of the network of whoever mounts it.
+    pub fn move_into(&self, inside: &Inside) -> Result<()> {
+        let frame = frame(&self.scratch)?;
+        for path in ["/proc", "/dev", "/run"] {
+            let path = Path::new(path);
+            let from = frame.find(path).step_at("find", path)?;
+            mount::attach(&from, &inside.directory(path)?).step_at("attach", path)?;
+        }
+        let sys = mount::filesystem("sysfs", &[], quiet() | READ_ONLY).step_at("mount", "/sys")?;
+        mount::attach(&sys, &inside.directory(Path::new("/sys"))?).step_at("attach", "/sys")?;
+        hide(inside, &MASKED_IN_SYS, &self.masks)
+    }
+}
+
+/// It covers `run`, which nothing needs by name any more, and is seen by nobody else.
+fn scratch() -> Result<OwnedFd> {
+    let options = [("mode", "700"), ("size", "256k")];
+    let scratch = mount::filesystem("tmpfs", &options, plain()).step("mount a scratch directory")?;
+    let run =
+        openat(CWD, file::RUN, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, rustix::fs::Mode::empty())
+            .step_at("open", file::RUN)?;
+    mount::attach(&scratch, &run).step_at("attach the scratch directory", file::RUN)?;
+    Ok(scratch)
+}
+
+/// The scratch directory as if it were a root.
+fn frame(scratch: &OwnedFd) -> Result<Inside> {
+    Ok(Inside::new(scratch.try_clone().step("keep the scratch directory")?, 0))
+}
+
+fn runtime_directory(inside: &Inside, first_id: u32) -> Result<()> {
+    let owner = first_id.to_string();
+    let options = [("mode", "755"), ("size", "64m"), ("uid", owner.as_str()), ("gid", owner.as_str())];
+    let run = mount::filesystem("tmpfs", &options, plain()).step_at("mount tmpfs", "/run")?;
+    mount::attach(&run, &inside.directory(Path::new("/run"))?).step_at("attach", "/run")
+}
+
+fn masks(inside: &Inside) -> Result<Masks> {
+    let file = inside.find(Path::new("/dev/null")).step_at("open", "/dev/null")?;
+    let options = [("size", "0"), ("nr_inodes", "1"), ("mode", "555")];
+    let directory =
+        mount::filesystem("tmpfs", &options, plain() | READ_ONLY).step("mount an empty directory")?;
+    Ok(Masks { file, directory })
+}
+
+/// Paths that this kernel does not have are skipped, here and below.
+fn make_read_only(inside: &Inside) -> Result<()> {
+    for path in READ_ONLY_PATHS {
+        let Ok(target) = inside.find(Path::new(path)) else { continue };
+        let view = mount::view_of(&target).step_at("view", path)?;
+        mount::restrict(&view, READ_ONLY, false).step_at("make read-only", path)?;
+        mount::attach(&view, &target).step_at("attach", path)?;
+    }
+    Ok(())
+}
+
+fn hide(inside: &Inside, paths: &[&str], masks: &Masks) -> Result<()> {
+    for path in paths {
+        let Ok(target) = inside.find(Path::new(path)) else { continue };
+        let kind = FileType::from_raw_mode(fstat(&target).step_at("inspect", path)?.st_mode);
+        let mask = if kind == FileType::Directory { &masks.directory } else { &masks.file };
+        let mask = mount::view_of(&mask.as_fd()).step_at("view the mask of", path)?;
+        mount::attach(&mask, &target).step_at("mask", path)?;
+    }
+    Ok(())
+}
