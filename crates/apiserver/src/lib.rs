@@ -158,9 +158,10 @@ impl ApiServer {
         kube::Client::new(inprocess::InProcess::new(self.router()).ahead(), namespace)
     }
 
-    /// Gives the requests for `pods/{exec,log,attach,portforward}` to `router`, which serves the same paths.
+    /// Gives the requests for `pods/{exec,log,attach,portforward}` and `nodes/proxy` to `router`, which serves the same
+    /// paths, and asks it for the whole collections of `metrics.k8s.io`.
     ///
-    /// Until then they are answered with 503. The server has checked by then that the Pod exists.
+    /// Until then they are answered with 503. The server has checked by then that the Pod or Node exists.
     pub fn set_kubelet(&self, router: axum::Router) {
         *self.api.kubelet.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(router);
     }

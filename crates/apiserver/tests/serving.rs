@@ -217,3 +217,52 @@ async fn kubectl_manages_built_in_kinds() {
     served.kubectl(&["replace", "-f", &created]);
     served.kubectl(&["annotate", "configmap", "m", "x=y"]);
 }
+
+/// A kubelet that has measured two Pods and a Node.
+fn measuring_kubelet() -> axum::Router {
+    let pod = |namespace: &str, name: &str, containers: Value| {
+        json!({
+            "kind": "PodMetrics", "apiVersion": "metrics.k8s.io/v1beta1", "timestamp": "2026-01-01T00:00:00Z", "window": "2s",
+            "metadata": {"name": name, "namespace": namespace, "labels": {"app": name}}, "containers": containers,
+        })
+    };
+    let one = json!([{"name": "main", "usage": {"cpu": "5000000n", "memory": "2048Ki"}}]);
+    let two = json!([
+        {"name": "a", "usage": {"cpu": "1000000n", "memory": "1024Ki"}},
+        {"name": "b", "usage": {"cpu": "2000000n", "memory": "1024Ki"}},
+    ]);
+    let pods = json!({"items": [pod("other", "two", two), pod("default", "one", one)]});
+    let nodes = json!({"items": [{
+        "kind": "NodeMetrics", "apiVersion": "metrics.k8s.io/v1beta1", "timestamp": "2026-01-01T00:00:00Z", "window": "2s",
+        "metadata": {"name": "n"}, "usage": {"cpu": "500000000n", "memory": "1048576Ki"},
+    }]});
+    axum::Router::new()
+        .route("/apis/metrics.k8s.io/v1beta1/pods", axum::routing::get(async || axum::Json(pods)))
+        .route("/apis/metrics.k8s.io/v1beta1/nodes", axum::routing::get(async || axum::Json(nodes)))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn measurements_are_narrowed_down_and_shown_like_any_kind() {
+    let served = Served::new().await;
+    let metrics = "/apis/metrics.k8s.io/v1beta1";
+    assert_eq!(served.world.get(&format!("{metrics}/pods")).await.code, 503, "no kubelet yet");
+    served.world.server.set_kubelet(measuring_kubelet());
+    let names = async |path: &str| {
+        let answer = served.world.get(&format!("{metrics}/{path}")).await;
+        let items = answer.body["items"].as_array().expect("a list").clone();
+        items.iter().map(|item| item["metadata"]["name"].as_str().expect("a name").to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(names("pods").await, ["one", "two"]);
+    assert_eq!(names("namespaces/other/pods").await, ["two"]);
+    assert_eq!(names("pods?labelSelector=app%3Done").await, ["one"]);
+    assert_eq!(names("pods?fieldSelector=metadata.name%3Dtwo").await, ["two"]);
+    let one = served.world.get(&format!("{metrics}/namespaces/default/pods/one")).await;
+    assert_eq!(one.body["containers"][0]["usage"]["cpu"], "5000000n");
+    assert_eq!(served.world.get(&format!("{metrics}/namespaces/default/pods/two")).await.code, 404);
+    let write = served.world.call("POST", &format!("{metrics}/namespaces/default/pods"), json!({})).await;
+    assert_eq!(write.code, 405, "nobody writes measurements");
+    let table = served.kubectl(&["get", "pods.metrics.k8s.io", "-A"]);
+    assert!(table.contains("3000000n") && table.contains("2048Ki"), "{table}");
+    let top = served.kubectl(&["top", "pods", "-A", "--sum"]);
+    assert!(top.contains("5m") && top.contains("8m"), "{top}");
+}

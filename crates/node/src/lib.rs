@@ -17,7 +17,8 @@
 //! | `pod/volumes`, `pod/groups` | what is in each volume, and who may use it |
 //! | `volume` | volumes as directories, files and memory |
 //! | `network` | a wire for each Pod, and the rules that NetworkPolicies ask for |
-//! | `http` | `pods/log`, `pods/exec`, `pods/attach` and `pods/portforward` |
+//! | `usage` | how fast processor time is used |
+//! | `http` | `pods/log`, `pods/exec`, `pods/attach`, `pods/portforward`, measurements |
 
 mod event;
 mod failure;
@@ -28,6 +29,7 @@ mod network;
 mod node;
 mod pod;
 mod references;
+mod usage;
 mod volume;
 
 pub use node::{Config, Error, Node};

@@ -1,8 +1,12 @@
 //! What this machine is called and has.
 
+use asb_runtime::Stats;
 use serde_json::{Value, json};
 
 use crate::network::NoNetwork;
+
+/// Ticks per second in `/proc/stat`, on every architecture that we build for.
+const TICKS: u64 = 100;
 
 /// The name of the Node: the host name, in the form of an object name.
 pub fn name() -> String {
@@ -20,6 +24,37 @@ pub fn memory_bytes() -> u64 {
 
 pub fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// What the whole machine uses.
+pub fn stats() -> Stats {
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let (total, available) = memory(&read("/proc/meminfo"));
+    let used = total.zip(available).map(|(total, available)| total.saturating_sub(available));
+    Stats {
+        cpu_nanos: busy_ticks(&read("/proc/stat")).map(|busy| busy.saturating_mul(1_000_000_000 / TICKS)),
+        memory_bytes: used,
+        working_set_bytes: used,
+        ..Stats::default()
+    }
+}
+
+/// Time that processors were not idle, in ticks: the first line of `/proc/stat`.
+fn busy_ticks(stat: &str) -> Option<u64> {
+    let numbers: Vec<u64> =
+        stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().map_while(|it| it.parse().ok()).collect();
+    // user nice system idle iowait irq softirq steal; guests are counted as users already.
+    let busy = numbers.iter().take(8).enumerate().filter(|(at, _)| !matches!(at, 3 | 4));
+    Some(busy.map(|(_, ticks)| ticks).sum())
+}
+
+/// Bytes there are, and bytes that programs could have without others giving any up.
+fn memory(meminfo: &str) -> (Option<u64>, Option<u64>) {
+    let field = |name: &str| {
+        let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib * 1024)
+    };
+    (field("MemTotal:"), field("MemAvailable:"))
 }
 
 /// The Node object; `no_network` is why sandboxes have loopback only.
@@ -62,4 +97,21 @@ pub fn node(no_network: Option<&NoNetwork>) -> Value {
             },
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idle_and_waiting_processors_are_not_busy() {
+        assert_eq!(busy_ticks("cpu  10 1 5 1000 300 2 3 4 7 0\ncpu0 1 1 1\n"), Some(25));
+        assert_eq!(busy_ticks(""), None);
+    }
+
+    #[test]
+    fn memory_is_read_in_bytes() {
+        let text = "MemTotal:       2048 kB\nMemFree:  1 kB\nMemAvailable:   1024 kB\n";
+        assert_eq!(memory(text), (Some(2 << 20), Some(1 << 20)));
+    }
 }

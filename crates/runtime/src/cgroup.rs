@@ -1,8 +1,11 @@
 //! Limits by cgroup, on whichever hierarchy really has the controller: v1, v2, or each for some.
 
+mod usage;
+
 use std::io;
 use std::path::{Path, PathBuf};
 
+pub use self::usage::Stats;
 use crate::{Limits, SandboxId};
 
 /// One file operation that failed.
@@ -19,6 +22,8 @@ pub struct Cgroups {
     memory: Option<Hierarchy>,
     pids: Option<Hierarchy>,
     cpu: Option<Hierarchy>,
+    /// Counts processor time.
+    cpuacct: Option<Hierarchy>,
     /// `asb/HASH`: which state directory the sandboxes in it belong to.
     parent: PathBuf,
 }
@@ -39,10 +44,11 @@ impl Cgroups {
     /// Looks which controllers this machine has where.
     pub fn detect(state: &Path) -> io::Result<Self> {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
-        let find =
-            |controller| find(&mounts, controller, |path| std::fs::read_to_string(path).unwrap_or_default());
+        let read = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
+        let find = |controller| find(&mounts, controller, read);
         let parent = Path::new("asb").join(format!("{:016x}", fnv(state.as_os_str().as_encoded_bytes())));
-        Ok(Self { memory: find("memory"), pids: find("pids"), cpu: find("cpu"), parent })
+        let cpuacct = usage::find_cpuacct(&mounts, read);
+        Ok(Self { memory: find("memory"), pids: find("pids"), cpu: find("cpu"), cpuacct, parent })
     }
 
     /// Makes cgroups without limits; answers with the files to write `0` to in order to join.
@@ -97,7 +103,7 @@ impl Cgroups {
     /// The hierarchies in use, each once.
     fn hierarchies(&self) -> Vec<&Hierarchy> {
         let mut all: Vec<&Hierarchy> = Vec::new();
-        for hierarchy in [&self.memory, &self.pids, &self.cpu].into_iter().flatten() {
+        for hierarchy in [&self.memory, &self.pids, &self.cpu, &self.cpuacct].into_iter().flatten() {
             if !all.contains(&hierarchy) {
                 all.push(hierarchy);
             }

@@ -20,6 +20,7 @@ mod process;
 mod remove;
 pub mod spec;
 
+pub use cgroup::Stats;
 pub use image::{Image, Images, RootFs};
 pub use native::{
     Ended, Error, Exec, Exit, FailureKind, Native, ReadEnd, SANDBOXD_PORT, Sandbox, Session, SessionControl,

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::registry::Resource;
+use crate::registry::{Form, Resource};
 
 pub(super) struct Column {
     pub name: &'static str,
@@ -38,6 +38,12 @@ const PODS: &[Column] = &[
     wide("Node", |pod, _| or_none(&pod["spec"]["nodeName"])),
     wide("Nominated Node", |pod, _| or_none(&pod["status"]["nominatedNodeName"])),
     wide("Readiness Gates", |_, _| "<none>".into()),
+];
+const METRICS: &[Column] = &[
+    NAME,
+    column("CPU", |o, _| usage(o, "cpu")),
+    column("Memory", |o, _| usage(o, "memory")),
+    column("Window", |o, _| text(&o["window"])),
 ];
 const SERVICES: &[Column] = &[
     NAME,
@@ -168,6 +174,9 @@ pub(super) fn builtin(resource: &Resource) -> Option<&'static [Column]> {
     if resource.custom {
         return None;
     }
+    if resource.form == Form::Live {
+        return Some(METRICS);
+    }
     Some(match &*resource.plural {
         "pods" => PODS,
         "services" => SERVICES,
@@ -185,6 +194,17 @@ pub(super) fn builtin(resource: &Resource) -> Option<&'static [Column]> {
         "customresourcedefinitions" => DEFINITIONS,
         _ => return None,
     })
+}
+
+/// What a node or the containers of a Pod use of a resource.
+fn usage(object: &Value, resource: &str) -> Value {
+    let own = [&object["usage"]];
+    let all = list(&object["containers"]).iter().map(|container| &container["usage"]).chain(own);
+    let texts: Vec<&str> = all.filter_map(|usage| usage[resource].as_str()).collect();
+    // A node writes all amounts of a resource with the same unit.
+    let unit = texts.first().map_or("", |text| text.trim_start_matches(|c: char| c.is_ascii_digit()));
+    let amounts = texts.iter().filter_map(|text| text.strip_suffix(unit)?.parse::<u64>().ok());
+    format!("{}{unit}", amounts.sum::<u64>()).into()
 }
 
 /// How long ago, in the shortest words: `12s`, `3m4s`, `5h`, `2d`.

@@ -198,6 +198,9 @@ fn subresources(resource: &Resource, at: usize) -> Vec<Subresource<'_>> {
             list.push(Subresource { name, kind, verbs: &["create", "get"] });
         }
     }
+    if resource.is("", "nodes") {
+        list.push(Subresource { name: "proxy", kind: "NodeProxyOptions", verbs: &["get"] });
+    }
     if resource.is("", "namespaces") {
         list.push(Subresource { name: "finalize", kind: "Namespace", verbs: &["update"] });
     }
@@ -205,7 +208,11 @@ fn subresources(resource: &Resource, at: usize) -> Vec<Subresource<'_>> {
 }
 
 fn verbs(resource: &Resource) -> &'static [&'static str] {
-    if resource.form == Form::Review { &VERBS[..1] } else { &VERBS }
+    match resource.form {
+        Form::Review => &["create"],
+        Form::Live => &["get", "list"],
+        _ => &VERBS,
+    }
 }
 
 fn texts(list: &[Box<str>]) -> Value {

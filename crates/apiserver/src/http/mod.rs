@@ -6,6 +6,7 @@ mod discovery;
 pub(crate) mod jsonpath;
 mod kubelet;
 mod list;
+mod live;
 mod objects;
 mod openapi;
 mod protobuf;
@@ -140,6 +141,9 @@ impl Context {
                 _ => Err(ApiError::method_not_allowed()),
             };
         }
+        if self.target.resource.form == Form::Live {
+            return self.live(None, request.method()).await;
+        }
         match *request.method() {
             Method::GET | Method::HEAD if self.query.flag("watch") => self.watch(),
             Method::GET | Method::HEAD => self.list(),
@@ -150,6 +154,9 @@ impl Context {
     }
 
     async fn object(self, name: &str, part: Part, request: Request) -> Result<Response, ApiError> {
+        if self.target.resource.form == Form::Live {
+            return self.live(Some(name), request.method()).await;
+        }
         match *request.method() {
             Method::GET | Method::HEAD => self.get(name),
             Method::PUT => self.replace(name, part, request).await,
@@ -175,6 +182,7 @@ impl Context {
             "exec" | "log" | "attach" | "portforward" if self.target.resource.is("", "pods") => {
                 self.kubelet(name, request).await
             }
+            "proxy" if self.target.resource.is("", "nodes") => self.kubelet(name, request).await,
             _ => Err(ApiError::no_resource()),
         }
     }

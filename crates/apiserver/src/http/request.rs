@@ -45,6 +45,10 @@ impl ResourcePath {
         } else {
             String::new()
         };
+        // What follows `proxy` is a path of whoever is behind it.
+        if parts.get(2).is_some_and(|part| part == "proxy") {
+            parts.truncate(3);
+        }
         if parts.len() > 3 || parts.iter().any(String::is_empty) {
             return None;
         }
@@ -173,6 +177,9 @@ mod tests {
         let list = ResourcePath::parse("/api/v1/namespaces/ns/pods").expect("a list");
         assert_eq!((list.namespace.as_str(), list.name), ("ns", None));
         assert_eq!(ResourcePath::parse("/api/v1"), None);
+        let proxy = ResourcePath::parse("/api/v1/nodes/n/proxy/stats/summary").expect("a node's proxy");
+        assert_eq!((proxy.name.as_deref(), proxy.subresource.as_deref()), (Some("n"), Some("proxy")));
+        assert_eq!(ResourcePath::parse("/api/v1/nodes/n/status/stats/summary"), None);
     }
 
     #[test]

@@ -83,6 +83,8 @@ const ROWS: &[Row] = &[
     row("node.k8s.io", "runtimeclasses", "runtimeclass", "RuntimeClass").cluster(),
     row("networking.k8s.io", "networkpolicies", "networkpolicy", "NetworkPolicy").short(&["netpol"]),
     row("discovery.k8s.io", "endpointslices", "endpointslice", "EndpointSlice"),
+    row("metrics.k8s.io", "nodes", "", "NodeMetrics").cluster(),
+    row("metrics.k8s.io", "pods", "", "PodMetrics"),
     row(
         "authorization.k8s.io",
         "selfsubjectaccessreviews",
@@ -109,10 +111,11 @@ fn resource(row: &Row) -> Resource {
     let form = match row.group {
         "events.k8s.io" => Form::NewEvents,
         "authorization.k8s.io" => Form::Review,
+        "metrics.k8s.io" => Form::Live,
         _ => Form::AsStored,
     };
     let stored_group = if form == Form::NewEvents { CORE } else { row.group };
-    let mut version = Version::new("v1", schema(row));
+    let mut version = Version::new(if form == Form::Live { "v1beta1" } else { "v1" }, schema(row));
     version.status = row.status;
     version.built_in = true;
     Resource {
@@ -122,7 +125,7 @@ fn resource(row: &Row) -> Resource {
         kind: row.kind.into(),
         list_kind: format!("{}List", row.kind).into(),
         short_names: row.short.iter().map(|name| (*name).into()).collect(),
-        categories: if matches!(row.plural, "pods" | "services") { vec!["all".into()] } else { Vec::new() },
+        categories: if row.group.is_empty() && matches!(row.plural, "pods" | "services") { vec!["all".into()] } else { Vec::new() },
         namespaced: row.namespaced,
         collection: qualified(row.plural, stored_group).into(),
         versions: vec![version],

@@ -40,6 +40,8 @@ pub(crate) enum Form {
     NewEvents,
     /// Answered, never stored.
     Review,
+    /// Measured by the node when asked for, never stored.
+    Live,
 }
 
 #[derive(Debug)]
@@ -168,7 +170,7 @@ impl Target {
             // What is stored can be shown at every version.
             Form::Converted if conversion::convert(&mut object, &api_version).is_ok() => return object,
             Form::NewEvents => events::to_new(&mut object),
-            Form::AsStored | Form::Converted | Form::Review => {}
+            Form::AsStored | Form::Converted | Form::Review | Form::Live => {}
         }
         object["apiVersion"] = api_version.into();
         object

@@ -1,12 +1,16 @@
-//! What the API server hands on to the node: `pods/log`, `pods/exec`, `pods/attach` and `pods/portforward`.
+//! What the API server hands on to the node: `pods/log`, `pods/exec`, `pods/attach`, `pods/portforward`, and measurements.
 
 mod attach;
 mod exec;
 mod flag;
 mod log;
+mod metrics;
 mod portforward;
 
+use std::sync::Arc;
+
 use axum::Router;
+use axum::extract::Extension;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
@@ -26,6 +30,10 @@ pub fn routes(node: Node) -> Router {
         .route(&format!("{pod}/exec"), get(exec::exec).post(exec::exec))
         .route(&format!("{pod}/attach"), get(attach::attach).post(attach::attach))
         .route(&format!("{pod}/portforward"), get(portforward::portforward).post(portforward::portforward))
+        .route("/apis/metrics.k8s.io/v1beta1/pods", get(metrics::pods))
+        .route("/apis/metrics.k8s.io/v1beta1/nodes", get(metrics::nodes))
+        .route("/api/v1/nodes/{node}/proxy/stats/summary", get(metrics::summary))
+        .layer(Extension(Arc::new(metrics::Meter::default())))
         .with_state(node)
 }
 

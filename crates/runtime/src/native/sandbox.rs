@@ -11,7 +11,7 @@ use asb_supervisor::wire::{Failed, FailureKind, Reply, Request, Status};
 use super::client::{Connection, unexpected};
 use super::{Ended, Error, Exec, Exit, SANDBOXD_PORT, Session, Shared, delete, session};
 use crate::process::Process;
-use crate::{SandboxId, Spec};
+use crate::{SandboxId, Spec, Stats};
 
 /// One sandbox, running or ended. Cheap to clone; holds no resource of the sandbox.
 #[derive(Clone)]
@@ -96,6 +96,11 @@ impl Sandbox {
             (Reply::Done, _) => Ok(()),
             (other, _) => Err(self.talk(unexpected(&other))),
         }
+    }
+
+    /// What it uses right now. Costs a few small reads, and nothing while nobody asks.
+    pub fn stats(&self) -> Stats {
+        self.inner.shared.cgroups.usage(self.id())
     }
 
     /// The log files, oldest first: lines of `<RFC 3339 time> stdout|stderr F|P <text>`.

@@ -1,6 +1,6 @@
 //! What a sandbox may use at most.
 
-use asb_runtime::Exit;
+use asb_runtime::{Exec, Exit};
 
 use crate::common::{World, exec, run, shell, wait};
 
@@ -68,5 +68,29 @@ print((time.process_time() - cpu) / (time.monotonic() - wall))";
     let output = run(&sandbox, &exec(&["python3", "-c", script])).await;
     let share: f64 = output.stdout.trim().parse().expect("a number");
     assert!(share < 0.5, "used {share} of a processor");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn what_a_sandbox_uses_is_counted() {
+    let world = World::new();
+    let sandbox = world.native.start(&world.spec(&[])).await.expect("starts");
+    let idle = sandbox.stats();
+    let script = "import time
+x = bytearray(32 << 20)
+for at in range(0, len(x), 4096): x[at] = 1
+end = time.process_time() + 0.2
+while time.process_time() < end: pass
+print('busy', flush=True)
+input()";
+    let busy = Exec { stdin: true, ..exec(&["python3", "-c", script]) };
+    let mut session = sandbox.exec(&busy).await.expect("starts");
+    tokio::io::AsyncReadExt::read_exact(&mut session.stdout, &mut [0; 5]).await.expect("it is busy");
+    let stats = sandbox.stats();
+    let more = |of: fn(&asb_runtime::Stats) -> Option<u64>| of(&stats).expect("counted") - of(&idle).expect("counted");
+    assert!(more(|it| it.cpu_nanos) >= 200_000_000, "{idle:?} {stats:?}");
+    assert!(more(|it| it.rss_bytes) >= 32 << 20, "{idle:?} {stats:?}");
+    assert!(more(|it| it.working_set_bytes) >= 32 << 20, "{idle:?} {stats:?}");
+    assert!(more(|it| it.pids) >= 1 && stats.memory_bytes >= stats.working_set_bytes, "{idle:?} {stats:?}");
     world.finish().await;
 }
