@@ -41,8 +41,13 @@ pub fn stats() -> Stats {
 
 /// Time that processors were not idle, in ticks: the first line of `/proc/stat`.
 fn busy_ticks(stat: &str) -> Option<u64> {
-    let numbers: Vec<u64> =
-        stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().map_while(|it| it.parse().ok()).collect();
+    let numbers: Vec<u64> = stat
+        .lines()
+        .next()?
+        .strip_prefix("cpu ")?
+        .split_whitespace()
+        .map_while(|it| it.parse().ok())
+        .collect();
     // user nice system idle iowait irq softirq steal; guests are counted as users already.
     let busy = numbers.iter().take(8).enumerate().filter(|(at, _)| !matches!(at, 3 | 4));
     Some(busy.map(|(_, ticks)| ticks).sum())

@@ -44,11 +44,7 @@ pub struct Samples(Mutex<HashMap<String, Sample>>);
 
 impl Samples {
     /// Measures all subjects; `read` is called once for each, or twice.
-    pub async fn measure<T>(
-        &self,
-        subjects: Vec<Subject<T>>,
-        read: impl Fn(&T) -> Stats,
-    ) -> Vec<(T, Usage)> {
+    pub async fn measure<T>(&self, subjects: Vec<Subject<T>>, read: impl Fn(&T) -> Stats) -> Vec<(T, Usage)> {
         let first: Vec<_> = subjects.iter().map(|subject| sample(read(&subject.what))).collect();
         let mut bases = self.bases(&subjects, &first);
         let mut latest = first.clone();
@@ -81,7 +77,8 @@ impl Samples {
 
     /// Whoever was not asked about is forgotten: most likely it is gone.
     fn remember<T>(&self, subjects: &[Subject<T>], latest: &[(Sample, Stats)]) {
-        let samples = subjects.iter().zip(latest).map(|(subject, (sample, _))| (subject.key.clone(), *sample));
+        let samples =
+            subjects.iter().zip(latest).map(|(subject, (sample, _))| (subject.key.clone(), *sample));
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = samples.collect();
     }
 }

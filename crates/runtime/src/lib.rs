@@ -23,7 +23,7 @@ pub mod spec;
 pub use cgroup::Stats;
 pub use image::{Image, Images, RootFs};
 pub use native::{
-    Ended, Error, Exec, Exit, FailureKind, Native, ReadEnd, SANDBOXD_PORT, Sandbox, Session, SessionControl,
-    TerminalSize, WriteEnd,
+    Attach, Ended, Error, Exec, Exit, FailureKind, Native, ReadEnd, SANDBOXD_PORT, Sandbox, Session,
+    SessionControl, TerminalSize, WriteEnd,
 };
-pub use spec::{Invalid, Limits, MemoryDir, Mount, Process, SandboxId, Spec};
+pub use spec::{Invalid, Limits, MemoryDir, Mount, Process, SandboxId, Spec, Stdin};

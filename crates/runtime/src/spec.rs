@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use asb_supervisor::launch::IDS;
+pub use asb_supervisor::launch::Stdin;
 use serde::{Deserialize, Serialize};
 
 use crate::RootFs;
@@ -76,6 +77,11 @@ pub struct Process {
     /// Supplementary groups.
     #[serde(default)]
     pub groups: Vec<u32>,
+    #[serde(default)]
+    pub stdin: Stdin,
+    /// Whether its streams are a terminal.
+    #[serde(default)]
+    pub terminal: bool,
 }
 
 /// Limits by cgroup, v1 or v2.

@@ -8,18 +8,18 @@ use asb_supervisor::launch::{ExitRecord, Failure, Launch, Main, Slot, file};
 use asb_supervisor::wire::Failed;
 use rustix::fs::{Mode, OFlags, open, openat};
 use rustix::io::Errno;
-use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
 use crate::dev::Devices;
-use crate::log::{Log, Stream};
+use crate::log::Log;
 use crate::order::Order;
 use crate::seccomp::Filter;
 use crate::serve::{End, Server};
 use crate::skeleton::Skeleton;
-use crate::spawn::{self, Ground, Outcome, Program, Stdio};
+use crate::spawn::{self, Ground, Outcome, Program};
 use crate::step::{Result, Step};
+use crate::streams::MainStreams;
 use crate::{loopback, rights, root};
 
 /// Descriptors from the first stage that are kept for life.
@@ -109,20 +109,18 @@ fn detach_from_launcher(null: &OwnedFd) -> Result<()> {
 }
 
 fn start_main(server: &mut Server, main: Main) -> Result<Pid> {
-    let pipe = || pipe_with(PipeFlags::CLOEXEC).step("make a pipe");
-    let ((stdout, stdout_end), (stderr, stderr_end)) = (pipe()?, pipe()?);
-    for end in [&stdout, &stderr] {
-        rustix::io::ioctl_fionbio(end, true).step("prepare a pipe")?;
-    }
-    let Main { argv, env, cwd, uid, gid, groups } = main;
+    let Main { argv, env, cwd, uid, gid, groups, stdin, terminal } = main;
     let program = Program { argv, env, cwd, uid, gid, groups };
-    let stdio = Stdio::Files([None, Some(stdout_end), Some(stderr_end)]);
+    let (stdio, mut kept) = MainStreams::make(stdin, terminal)?;
     let mut spawning = spawn::start(&server.ground, &program, stdio).map_err(program_failure)?;
     rustix::io::ioctl_fionbio(&spawning.status, false).step("wait for the main process")?;
     match spawning.outcome(&program.argv, &program.cwd) {
         Outcome::Failed(failed) => Err(program_failure(failed)),
-        Outcome::Executed(_) => {
-            server.streams = vec![Stream::new(stdout, "stdout"), Stream::new(stderr, "stderr")];
+        Outcome::Executed(terminal) => {
+            if let Some(terminal) = terminal {
+                kept.take_terminal(terminal)?;
+            }
+            server.main = kept;
             Ok(spawning.pid)
         }
         Outcome::Pending => Err(Errno::INTR).step("wait for the main process"),

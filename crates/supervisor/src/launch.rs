@@ -98,6 +98,22 @@ pub struct Main {
     pub gid: u32,
     /// Supplementary groups.
     pub groups: Vec<u32>,
+    pub stdin: Stdin,
+    /// Whether its streams are a terminal.
+    pub terminal: bool,
+}
+
+/// What the main process reads from its standard input.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stdin {
+    /// Nothing: its end comes at once.
+    #[default]
+    Empty,
+    /// Whatever those who attach write; it never ends.
+    Open,
+    /// What the first who attaches writes, and the end with it. A terminal has no such end.
+    Once,
 }
 
 /// The one answer about a start.

@@ -9,6 +9,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use asb_supervisor::launch::file;
 use rustix::fs::{Mode, OFlags, openat, renameat};
 
+use crate::tap::{self, Tap};
+
 /// The longest line kept in one piece.
 const LINE: usize = 16 * 1024;
 /// Room that rotation never goes below, so that a line always fits.
@@ -29,6 +31,8 @@ pub struct Stream {
     name: &'static str,
     partial: Vec<u8>,
     ended: bool,
+    /// Who else gets what comes.
+    pub taps: Vec<Tap>,
 }
 
 impl Log {
@@ -45,11 +49,13 @@ impl Log {
 
     /// Copies what the stream has right now, at most as much as fits the buffer, so that others get their turn.
     pub fn copy(&mut self, stream: &mut Stream, buffer: &mut [u8]) {
-        let read = match rustix::io::read(&stream.pipe, &mut *buffer) {
+        let room = if stream.taps.is_empty() { buffer.len() } else { buffer.len().min(tap::PIECE) };
+        let read = match rustix::io::read(&stream.pipe, &mut buffer[..room]) {
             Ok(read) => read,
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return,
             Err(_) => 0,
         };
+        stream.taps.retain(|tap| tap.give(&buffer[..read]));
         // What is read at once was written at about the same time.
         let now = timestamp(SystemTime::now());
         if read == 0 {
@@ -122,7 +128,12 @@ impl Log {
 
 impl Stream {
     pub fn new(pipe: OwnedFd, name: &'static str) -> Self {
-        Self { pipe, name, partial: Vec::new(), ended: false }
+        Self { pipe, name, partial: Vec::new(), ended: false, taps: Vec::new() }
+    }
+
+    /// `stdout` or `stderr`.
+    pub fn name(&self) -> &'static str {
+        self.name
     }
 
     /// Whether nobody holds its other end any more.

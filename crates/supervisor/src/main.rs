@@ -31,6 +31,8 @@ mod serve;
 mod skeleton;
 mod spawn;
 mod step;
+mod streams;
+mod tap;
 
 fn main() -> std::process::ExitCode {
     launcher::run()

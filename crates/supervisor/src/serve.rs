@@ -10,10 +10,12 @@ use rustix::net::{SocketFlags, accept_with};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 
 use crate::dial;
-use crate::log::{Log, Stream};
+use crate::log::Log;
 use crate::mount::last_errno;
 use crate::peer::{Peer, Received, Work, packet_buffer, refusal};
 use crate::spawn::{self, Ground, Outcome, Program, Stdio};
+use crate::streams::{Given, MainStreams};
+use crate::tap::Tap;
 
 /// More connections than this are turned away.
 const PEERS: usize = 256;
@@ -22,8 +24,7 @@ const TURN: usize = 64 * 1024;
 
 pub struct Server {
     pub ground: Ground,
-    /// Output of the main process.
-    pub streams: Vec<Stream>,
+    pub main: MainStreams,
     listener: OwnedFd,
     signals: OwnedFd,
     peers: Vec<Peer>,
@@ -44,6 +45,8 @@ enum Watched {
     Signals,
     Listener,
     Stream(usize),
+    /// Somebody who has to read before the main process can print more.
+    Tap,
     Peer(usize),
     /// The other descriptor a peer waits for: a child on its way, a connection being made.
     Work(usize),
@@ -51,13 +54,12 @@ enum Watched {
 
 impl Server {
     pub fn new(ground: Ground, listener: OwnedFd, signals: OwnedFd) -> Self {
-        let (streams, peers) = (Vec::new(), Vec::new());
         Self {
             ground,
-            streams,
+            main: MainStreams::default(),
             listener,
             signals,
-            peers,
+            peers: Vec::new(),
             buffer: vec![0; TURN],
             packet: packet_buffer(),
             master: 0,
@@ -76,6 +78,7 @@ impl Server {
                     }
                     Watched::Listener => self.accept(),
                     Watched::Stream(index) => self.copy(index, log),
+                    Watched::Tap => {}
                     Watched::Peer(index) => end = end.or(self.listen_to(index, main)),
                     Watched::Work(index) => self.progress(index),
                 }
@@ -83,7 +86,7 @@ impl Server {
             if let Some(status) = end {
                 return End { status, at: now() };
             }
-            self.streams.retain(|stream| !stream.ended());
+            self.main.output.retain(|stream| !stream.ended());
             self.peers.retain(|peer| !matches!(peer.work, Work::Over));
         }
     }
@@ -99,12 +102,10 @@ impl Server {
                 Err(_) => break,
             }
         }
-        for index in 0..self.streams.len() {
-            while !self.streams[index].ended() {
+        for index in 0..self.main.output.len() {
+            while !self.main.output[index].ended() && readable(&self.main.output[index].pipe) {
+                self.main.output[index].taps.retain(Tap::is_ready_soon);
                 self.copy(index, log);
-                if !readable(&self.streams[index].pipe) {
-                    break;
-                }
             }
         }
     }
@@ -113,9 +114,18 @@ impl Server {
         let mut watched = vec![Watched::Signals, Watched::Listener];
         let mut fds =
             vec![PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&self.listener, PollFlags::IN)];
-        for (index, stream) in self.streams.iter().enumerate() {
-            watched.push(Watched::Stream(index));
-            fds.push(PollFd::new(&stream.pipe, PollFlags::IN));
+        for (index, stream) in self.main.output.iter().enumerate() {
+            match stream.taps.iter().find(|tap| !tap.is_ready()) {
+                // Nothing is read before everybody can have it.
+                Some(tap) => {
+                    watched.push(Watched::Tap);
+                    fds.push(PollFd::new(&tap.0, PollFlags::OUT));
+                }
+                None => {
+                    watched.push(Watched::Stream(index));
+                    fds.push(PollFd::new(&stream.pipe, PollFlags::IN));
+                }
+            }
         }
         for (index, peer) in self.peers.iter().enumerate() {
             watched.push(Watched::Peer(index));
@@ -180,7 +190,7 @@ impl Server {
     }
 
     fn copy(&mut self, index: usize, log: &mut Log) {
-        let stream = &mut self.streams[index];
+        let stream = &mut self.main.output[index];
         log.copy(stream, &mut self.buffer);
     }
 
@@ -206,6 +216,7 @@ impl Server {
         let peer = &mut self.peers[index];
         match (request, &peer.work) {
             (Request::Exec(exec), Work::Idle) => self.exec(index, exec, fds),
+            (Request::Attach(wanted), Work::Idle) => self.attach(index, wanted, fds, main),
             (Request::Dial { port }, Work::Idle) => {
                 dial::begin(peer, port);
                 self.progress(index);
@@ -254,6 +265,23 @@ impl Server {
             }
             Err(failed) => peer.fail(failed),
         }
+    }
+
+    /// From here on the connection is as good as the one that would have started the main process.
+    fn attach(&mut self, index: usize, wanted: wire::Attach, fds: Vec<OwnedFd>, main: Option<Pid>) {
+        let peer = &mut self.peers[index];
+        let given = match self.main.attach(wanted, fds) {
+            Ok(given) => given,
+            Err(failed) => return peer.fail(failed),
+        };
+        peer.work = main.map_or(Work::Idle, Work::Running);
+        let started = Reply::Started { pid: main.map_or(0, |main| main.as_raw_nonzero().get()) };
+        let fd = match &given {
+            Given::Nothing => None,
+            Given::Shared => self.main.input(),
+            Given::Whole(input) => Some(input),
+        };
+        peer.reply(&started, fd.map(AsFd::as_fd));
     }
 
     /// Moves on what a connection is waiting for.

@@ -11,6 +11,10 @@
 //!  │ signal ────────────────────────────► │  any number of times
 //!  │ ◄──────────────── exited{code|signal}│
 //!
+//!  │ attach ────────────────────────────► │  + stdout, stderr as asked; since generation 2
+//!  │ ◄──────────── started{pid} | failed  │  + the terminal's master side, or the other end of standard input
+//!  │ ◄──────────────── exited{code|signal}│
+//!
 //!  │ dial{port} ────────────────────────► │
 //!  │ ◄─────────── connected + fd | failed │
 //!
@@ -29,7 +33,7 @@
 use serde::{Deserialize, Serialize};
 
 /// What this build of the supervisor speaks.
-pub const GENERATION: u32 = 1;
+pub const GENERATION: u32 = 2;
 /// The largest packet either side sends.
 pub const MAX_PACKET: usize = 32 * 1024;
 /// The largest request, travelling in a memfd.
@@ -42,7 +46,9 @@ pub const MAX_FDS: usize = 4;
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Request {
     Exec(Exec),
-    /// To the program this connection has started.
+    /// Join the streams of the main process from now on. Since generation 2.
+    Attach(Attach),
+    /// To the program this connection has started or attached to.
     Signal {
         signal: i32,
     },
@@ -84,6 +90,20 @@ pub struct Exec {
     /// The next two descriptors are standard output and standard error; otherwise both are discarded.
     #[serde(default)]
     pub output: bool,
+}
+
+/// Which streams of the main process. Where it has a terminal, that comes back whatever is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attach {
+    /// The other end of standard input comes back.
+    #[serde(default)]
+    pub stdin: bool,
+    /// The first descriptor gets what is printed; a pipe. While it is full, nothing more is read from the process.
+    #[serde(default)]
+    pub stdout: bool,
+    /// The next descriptor, for standard error. With a terminal there is none, and it is closed at once.
+    #[serde(default)]
+    pub stderr: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

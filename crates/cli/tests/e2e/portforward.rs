@@ -193,3 +193,43 @@ fn forwarded_connections_end_with_the_client_the_pod_and_the_engine() {
     engine.restart();
     engine.stop();
 }
+
+#[test]
+fn connection_whose_pod_does_not_read_is_cut_off_before_the_others_suffer_long() {
+    let engine = Engine::start();
+    start_echo(&engine, "echo");
+    let deaf = "my $l = IO::Socket::INET->new(LocalAddr => '127.0.0.1', LocalPort => 7002, Listen => 5) or die; \
+        my @held; while (my $c = $l->accept) { push @held, $c }";
+    let script = format!("perl -MIO::Socket::INET -e \"{}\" > /dev/null 2>&1 &", deaf.replace('$', "\\$"));
+    stdout(&engine.asb(&["exec", "echo", "--", "sh", "-c", &script]));
+    let probe = "IO::Socket::INET->new('127.0.0.1:7002') or exit 1";
+    eventually("the deaf one listens", || {
+        engine.asb(&["exec", "echo", "--", "perl", "-MIO::Socket::INET", "-e", probe]).status.success()
+    });
+    for websockets in [true, false] {
+        let mut kubectl = engine
+            .kubectl_command(&["port-forward", "echo", ":7000", ":7002", "--address", "127.0.0.1"])
+            .env("KUBECTL_PORT_FORWARD_WEBSOCKETS", websockets.to_string())
+            .spawn()
+            .unwrap();
+        let mut told = BufReader::new(kubectl.stdout.take().unwrap());
+        let mut address = || {
+            let mut line = String::new();
+            told.read_line(&mut line).unwrap();
+            line.split(' ').nth(2).unwrap().to_owned()
+        };
+        let (good, deaf) = (address(), address());
+        let open = TcpStream::connect(&good).unwrap();
+        let mut stuck = TcpStream::connect(&deaf).unwrap();
+        let flood = thread::spawn(move || {
+            let cut_off = (0..100).find_map(|_| stuck.write_all(&[0; 1 << 20]).err());
+            assert!(cut_off.is_some(), "a hundred megabytes are more than may wait");
+        });
+        assert_eq!(echo(open, b"still here"), b"still hereend");
+        flood.join().unwrap();
+        assert_eq!(echo(TcpStream::connect(&good).unwrap(), b"and after"), b"and afterend");
+        kubectl.kill().unwrap();
+        kubectl.wait().unwrap();
+    }
+    engine.stop();
+}

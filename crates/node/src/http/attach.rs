@@ -1,18 +1,15 @@
-//! `pods/attach` over WebSocket: what the main process prints from now on, a line at a time, until it ends.
-//!
-//! The main process has no standard input, so there is none to attach to.
+//! `pods/attach`: the streams of the main process, from now on until it ends or the client goes.
 
-use asb_runtime::Sandbox;
+use asb_runtime::{Attach, Sandbox, Stdin};
+use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
-use axum::extract::ws::{WebSocket, WebSocketUpgrade};
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, Query, Request, State};
 use axum::response::Response;
-use futures::{SinkExt, StreamExt};
 use serde::Deserialize;
-use tokio::sync::mpsc;
 
-use super::exec::{PROTOCOLS, STDERR, STDOUT, finish, frame, success};
-use super::{Failure, flag, log, sandbox};
+use super::remote::{self, Client, Output, Streams, carry, failure, success};
+use super::{Failure, flag, sandbox};
+use crate::failure::with_causes;
 use crate::node::Node;
 
 #[derive(Debug, Default, Deserialize)]
@@ -25,6 +22,8 @@ pub struct Options {
     stdout: bool,
     #[serde(deserialize_with = "flag::field")]
     stderr: bool,
+    #[serde(deserialize_with = "flag::field")]
+    tty: bool,
 }
 
 pub async fn attach(
@@ -32,42 +31,39 @@ pub async fn attach(
     Path((namespace, pod)): Path<(String, String)>,
     Query(options): Query<Options>,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+    request: Request,
 ) -> Result<Response, Failure> {
     let sandbox = sandbox(&node, &namespace, &pod, options.container.as_deref()).await?;
-    if options.stdin {
+    let Options { stdin, stdout, stderr, tty, .. } = options;
+    let main = &sandbox.spec().process;
+    if stdin && main.stdin == Stdin::Empty {
         return Err(Failure::bad_request(
-            "stdin: the main process of a sandbox has no input to attach to; attach without it, or use exec",
+            "stdin: the container has none to attach to; set `stdin: true` in its spec, or use exec",
         ));
     }
-    if !options.stdout && !options.stderr {
-        return Err(Failure::bad_request("stdout, stderr: ask for at least one of them"));
+    if tty && !main.terminal {
+        return Err(Failure::bad_request(
+            "tty: the container has no terminal; set `tty: true` in its spec, or use exec",
+        ));
     }
-    let upgrade = upgrade.map_err(|_| {
-        Failure::bad_request("attach needs a WebSocket upgrade with v5.channel.k8s.io or v4.channel.k8s.io")
-    })?;
-    Ok(upgrade.protocols(PROTOCOLS).on_upgrade(move |socket| serve(socket, sandbox, options)))
+    if !stdin && !stdout && !stderr {
+        return Err(Failure::bad_request("stdin, stdout, stderr: ask for at least one of them"));
+    }
+    let streams = Streams { stdin, stdout, stderr, tty };
+    remote::answer(upgrade, request, streams, move |client| join(client, sandbox, streams))
 }
 
-async fn serve(socket: WebSocket, sandbox: Sandbox, wanted: Options) {
-    let (mut sink, mut stream) = socket.split();
-    let (sender, mut lines) = mpsc::channel(16);
-    log::spawn(sandbox, log::Options::from_now_on(), sender);
-    // What the client says is of no interest; that it is gone, is.
-    let mut gone = std::pin::pin!(async { while let Some(Ok(_)) = stream.next().await {} });
-    loop {
-        let line = tokio::select! {
-            line = lines.recv() => line,
-            () = &mut gone => return,
-        };
-        let message = match line {
-            Some(line) if line.is_error && wanted.stderr => frame(STDERR, &line.bytes),
-            Some(line) if !line.is_error && wanted.stdout => frame(STDOUT, &line.bytes),
-            Some(_) => continue,
-            None => break,
-        };
-        if sink.send(message).await.is_err() {
-            return;
-        }
-    }
-    finish(&mut sink, &success()).await;
+async fn join(client: Client, sandbox: Sandbox, streams: Streams) {
+    let Client { input, output } = client;
+    let Streams { stdin, stdout, stderr, .. } = streams;
+    let status = match sandbox.attach(Attach { stdin, stdout, stderr }).await {
+        Ok(session) => tokio::select! {
+            // How it ended is in the Pod's status, where clients look for it.
+            ended = carry(session, input, &output) => ended.map_or_else(|message| failure(&message), |_| success()),
+            // The main process goes on without us.
+            () = output.closed() => return,
+        },
+        Err(error) => failure(&with_causes(&error)),
+    };
+    let _ = output.send(Output::Status(status)).await;
 }

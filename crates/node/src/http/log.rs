@@ -49,32 +49,18 @@ pub async fn log(
     spawn(sandbox, options, sender);
     let lines =
         futures::stream::unfold(receiver, |mut receiver| async { Some((receiver.recv().await?, receiver)) });
-    let body = Body::from_stream(lines.map(|line: Line| Ok::<Bytes, io::Error>(line.bytes)));
+    let body = Body::from_stream(lines.map(Ok::<Bytes, io::Error>));
     Ok(([(CONTENT_TYPE, "text/plain")], body).into_response())
 }
 
 /// Sends the wanted lines of a sandbox's log until there are no more, or nobody listens.
-pub fn spawn(sandbox: Sandbox, options: Options, sender: mpsc::Sender<Line>) {
+fn spawn(sandbox: Sandbox, options: Options, sender: mpsc::Sender<Bytes>) {
     let reader = Reader { filter: Filter::new(&options, Timestamp::now()), sender, sandbox };
     tokio::spawn(async move {
         if let Err(error) = reader.run(&options).await {
             tracing::warn!(%error, "log not read to its end");
         }
     });
-}
-
-impl Options {
-    /// Nothing of what is there, everything that comes.
-    pub fn from_now_on() -> Self {
-        Self { follow: true, tail_lines: Some(0), ..Self::default() }
-    }
-}
-
-/// A line, or a part of one, as the client gets it.
-#[derive(Debug)]
-pub struct Line {
-    pub is_error: bool,
-    pub bytes: Bytes,
 }
 
 /// Which lines are wanted, and how they look.
@@ -100,9 +86,9 @@ impl Filter {
     }
 
     /// Turns `<time> stdout|stderr F|P <text>` into what the client gets; `None` for a line it did not ask for.
-    fn apply(&mut self, line: &str) -> Option<Line> {
+    fn apply(&mut self, line: &str) -> Option<Bytes> {
         let mut fields = line.splitn(4, ' ');
-        let (time, stream, tag) = (fields.next()?, fields.next()?, fields.next()?);
+        let (time, _stream, tag) = (fields.next()?, fields.next()?, fields.next()?);
         let text = fields.next().unwrap_or_default();
         if self.since.is_some_and(|since| time.parse::<Timestamp>().is_ok_and(|time| time < since)) {
             return None;
@@ -122,7 +108,7 @@ impl Filter {
             bytes.truncate(usize::try_from(*budget).unwrap_or(usize::MAX));
             *budget -= bytes.len() as u64;
         }
-        Some(Line { is_error: stream == "stderr", bytes })
+        Some(bytes)
     }
 
     fn exhausted(&self) -> bool {
@@ -132,7 +118,7 @@ impl Filter {
 
 struct Reader {
     filter: Filter,
-    sender: mpsc::Sender<Line>,
+    sender: mpsc::Sender<Bytes>,
     sandbox: Sandbox,
 }
 
@@ -257,7 +243,7 @@ mod tests {
     fn filtered(options: Options, lines: &[&str]) -> String {
         let mut filter = Filter::new(&options, "2026-01-01T00:01:00Z".parse().unwrap());
         let lines = lines.iter().filter_map(|line| filter.apply(line));
-        lines.map(|line| String::from_utf8_lossy(&line.bytes).into_owned()).collect()
+        lines.map(|line| String::from_utf8_lossy(&line).into_owned()).collect()
     }
 
     const LINES: [&str; 3] = [

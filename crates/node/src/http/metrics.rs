@@ -72,7 +72,8 @@ struct Measured {
 /// Every container that runs.
 async fn measure(node: &Node, samples: &Samples) -> Result<Vec<Measured>, Failure> {
     let api: Api<Pod> = Api::all(node.shared.client.clone());
-    let pods = api.list(&ListParams::default()).await.map_err(|error| Failure::internal(error.to_string()))?;
+    let pods =
+        api.list(&ListParams::default()).await.map_err(|error| Failure::internal(error.to_string()))?;
     let mut subjects = Vec::new();
     for (at, pod) in pods.items.iter().enumerate() {
         for container in running(pod) {
@@ -145,7 +146,9 @@ impl Measured {
 async fn of_machine(samples: &Samples) -> Usage {
     let subject = Subject { key: machine::name(), started: None, what: () };
     let measured = samples.measure(vec![subject], |()| machine::stats()).await;
-    measured.first().map_or(Usage { stats: Stats::default(), nanocores: 0, window: Duration::ZERO }, |it| it.1)
+    measured
+        .first()
+        .map_or(Usage { stats: Stats::default(), nanocores: 0, window: Duration::ZERO }, |it| it.1)
 }
 
 /// As every server of metrics writes them.

@@ -6,6 +6,8 @@ mod flag;
 mod log;
 mod metrics;
 mod portforward;
+mod remote;
+mod spdy;
 
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::path::{Component, Path, PathBuf};
 
 use asb_runtime::image::Identity;
-use asb_runtime::{Image, Limits, MemoryDir, Mount, Process, SandboxId, Spec};
+use asb_runtime::{Image, Limits, MemoryDir, Mount, Process, SandboxId, Spec, Stdin};
 use k8s_openapi::api::core::v1::{Container, Pod, VolumeMount};
 use kube::ResourceExt;
 
@@ -120,6 +120,9 @@ fn process(
         set(&mut env, "HOME", home.unwrap_or_else(|| "/".to_owned()));
     }
     set(&mut env, "HOSTNAME", pod.name_any());
+    if container.tty == Some(true) && !env.iter().any(|(name, _)| name == "TERM") {
+        set(&mut env, "TERM", "xterm".to_owned());
+    }
     own.iter().for_each(|(name, value)| set(&mut env, name, value.clone()));
     let args = container.args.clone().unwrap_or_default();
     let given = container.command.clone().filter(|command| !command.is_empty());
@@ -140,6 +143,12 @@ fn process(
         gid,
         groups,
         env,
+        stdin: match (container.stdin, container.stdin_once) {
+            (Some(true), Some(true)) => Stdin::Once,
+            (Some(true), _) => Stdin::Open,
+            _ => Stdin::Empty,
+        },
+        terminal: container.tty == Some(true),
     })
 }
 

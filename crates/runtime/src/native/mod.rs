@@ -60,6 +60,14 @@ pub struct Exec {
     pub terminal: Option<TerminalSize>,
 }
 
+/// Which streams of the main process to join.
+#[derive(Debug, Clone, Copy)]
+pub struct Attach {
+    pub stdin: bool,
+    pub stdout: bool,
+    pub stderr: bool,
+}
+
 #[derive(Debug, Clone, Copy)]
 pub struct TerminalSize {
     pub columns: u16,

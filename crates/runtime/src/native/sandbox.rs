@@ -9,7 +9,7 @@ use asb_supervisor::launch::{ExitRecord, Identity, SANDBOXD, file};
 use asb_supervisor::wire::{Failed, FailureKind, Reply, Request, Status};
 
 use super::client::{Connection, unexpected};
-use super::{Ended, Error, Exec, Exit, SANDBOXD_PORT, Session, Shared, delete, session};
+use super::{Attach, Ended, Error, Exec, Exit, SANDBOXD_PORT, Session, Shared, delete, session};
 use crate::process::Process;
 use crate::{SandboxId, Spec, Stats};
 
@@ -71,6 +71,13 @@ impl Sandbox {
     /// Runs a program inside, beside the main process.
     pub async fn exec(&self, exec: &Exec) -> Result<Session, Error> {
         session::start(self, exec).await
+    }
+
+    /// Joins the streams of the main process, from now on.
+    ///
+    /// The session ends with the main process. With a terminal, standard error has nothing.
+    pub async fn attach(&self, attach: Attach) -> Result<Session, Error> {
+        session::attach(self, attach).await
     }
 
     /// Connects to a TCP port on the sandbox's loopback interface.

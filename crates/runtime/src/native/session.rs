@@ -12,9 +12,9 @@ use tokio::net::unix::pipe;
 
 use super::client::{Connection, is_of_program, unexpected};
 use super::terminal::Terminal;
-use super::{Error, Exec, Exit, ReadEnd, Sandbox, TerminalSize, WriteEnd};
+use super::{Attach, Error, Exec, Exit, ReadEnd, Sandbox, TerminalSize, WriteEnd};
 
-/// A program started by [`Sandbox::exec`].
+/// A program started by [`Sandbox::exec`], or the main process.
 pub struct Session {
     pub stdin: Option<WriteEnd>,
     pub stdout: ReadEnd,
@@ -28,6 +28,9 @@ pub struct SessionControl {
     sandbox: Sandbox,
     connection: Connection,
     terminal: Weak<AsyncFd<OwnedFd>>,
+    /// The main process's terminal, which is not hung up on when nobody is attached.
+    #[expect(dead_code, reason = "held, not read")]
+    shared_terminal: Option<Terminal>,
     oom_kills: u64,
     exit: Option<Exit>,
 }
@@ -85,6 +88,7 @@ pub async fn start(sandbox: &Sandbox, exec: &Exec) -> Result<Session, Error> {
         sandbox: sandbox.clone(),
         connection,
         terminal,
+        shared_terminal: None,
         oom_kills,
         exit: None,
     };
@@ -111,7 +115,35 @@ pub async fn run(sandbox: &Sandbox, argv: Vec<String>) -> Result<Exit, Error> {
     let connection = sandbox.connect().await?;
     begin(sandbox, &connection, request(sandbox, &exec, false)?, &[]).await?;
     let (oom_kills, terminal) = (sandbox.oom_kills(), Weak::new());
-    SessionControl { sandbox: sandbox.clone(), connection, terminal, oom_kills, exit: None }.wait().await
+    let (sandbox, shared_terminal) = (sandbox.clone(), None);
+    SessionControl { sandbox, connection, terminal, shared_terminal, oom_kills, exit: None }.wait().await
+}
+
+/// Joins the streams of the main process.
+pub async fn attach(sandbox: &Sandbox, attach: Attach) -> Result<Session, Error> {
+    let talk = |error: io::Error| sandbox.talk(error);
+    let connection = sandbox.connect().await?;
+    let Pipes { theirs, stdout, stderr, .. } = pipes(false).map_err(talk)?;
+    let wanted = [attach.stdout, attach.stderr];
+    let theirs: Vec<_> = theirs.into_iter().zip(wanted).filter_map(|(end, it)| it.then_some(end)).collect();
+    let Attach { stdin, stdout: out, stderr: err } = attach;
+    let request = Request::Attach(wire::Attach { stdin, stdout: out, stderr: err });
+    let oom_kills = sandbox.oom_kills();
+    let given = begin(sandbox, &connection, request, &theirs).await?;
+    let (mut input, mut shared_terminal): (Option<WriteEnd>, _) = (None, None);
+    match given {
+        Some(fd) if sandbox.spec().process.terminal => {
+            let terminal = Terminal::new(fd).map_err(talk)?;
+            input = stdin.then(|| Box::new(terminal.clone()) as WriteEnd);
+            shared_terminal = Some(terminal);
+        }
+        Some(fd) => input = Some(Box::new(pipe::Sender::from_owned_fd(fd).map_err(talk)?)),
+        None => {}
+    }
+    let terminal = shared_terminal.as_ref().map_or_else(Weak::new, |it| std::sync::Arc::downgrade(&it.fd));
+    let sandbox = sandbox.clone();
+    let control = SessionControl { sandbox, connection, terminal, shared_terminal, oom_kills, exit: None };
+    Ok(Session { stdin: input, stdout, stderr: Some(stderr), control })
 }
 
 fn request(sandbox: &Sandbox, exec: &Exec, output: bool) -> Result<Request, Error> {

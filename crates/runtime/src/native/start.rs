@@ -128,6 +128,8 @@ fn launch_of(shared: &Shared, spec: &Spec) -> Launch {
             uid: spec.process.uid,
             gid: spec.process.gid,
             groups: spec.process.groups.clone(),
+            stdin: spec.process.stdin,
+            terminal: spec.process.terminal,
         },
     }
 }

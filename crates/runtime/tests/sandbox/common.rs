@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use asb_runtime::{
-    Ended, Exec, Exit, Images, Limits, Mount, Native, Process, Sandbox, SandboxId, Session, Spec, leak,
+    Ended, Exec, Exit, Images, Limits, Mount, Native, Process, Sandbox, SandboxId, Session, Spec, Stdin, leak,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -52,6 +52,8 @@ impl World {
             mounts: Vec::new(),
             memory_dirs: Vec::new(),
             process: Process {
+                stdin: Stdin::Empty,
+                terminal: false,
                 argv: argv.iter().map(|word| (*word).to_owned()).collect(),
                 env: image.config.variables(),
                 cwd: image.config.directory(),

@@ -87,7 +87,9 @@ input()";
     let mut session = sandbox.exec(&busy).await.expect("starts");
     tokio::io::AsyncReadExt::read_exact(&mut session.stdout, &mut [0; 5]).await.expect("it is busy");
     let stats = sandbox.stats();
-    let more = |of: fn(&asb_runtime::Stats) -> Option<u64>| of(&stats).expect("counted") - of(&idle).expect("counted");
+    let more = |of: fn(&asb_runtime::Stats) -> Option<u64>| {
+        of(&stats).expect("counted") - of(&idle).expect("counted")
+    };
     assert!(more(|it| it.cpu_nanos) >= 200_000_000, "{idle:?} {stats:?}");
     assert!(more(|it| it.rss_bytes) >= 32 << 20, "{idle:?} {stats:?}");
     assert!(more(|it| it.working_set_bytes) >= 32 << 20, "{idle:?} {stats:?}");

@@ -1,6 +1,7 @@
 //! Real sandboxes on this machine. Needs root, and says so when it is not.
 
 mod adopt;
+mod attach;
 mod attack;
 mod common;
 mod exec;

@@ -25,6 +25,7 @@ async fn unknown_requests_and_garbage_are_answered_and_do_no_harm() {
     let cases = [
         (r#"{"type":"teleport"}"#.to_owned(), "unsupported"),
         (r#"{"type":"signal","signal":9}"#.to_owned(), "malformed"),
+        (r#"{"type":"attach","stdout":true}"#.to_owned(), "malformed"),
         (r#"{"type":"payload","length":10}"#.to_owned(), "malformed"),
         (r#"{"type":"exec","argv":[],"env":[],"cwd":"/","uid":0,"gid":0}"#.to_owned(), "malformed"),
         (
@@ -37,7 +38,7 @@ async fn unknown_requests_and_garbage_are_answered_and_do_no_harm() {
     ];
     for (request, kind) in cases {
         let connection = UnixSeqpacket::connect(&path).await.expect("connects");
-        assert_eq!(reply(&connection).await["generation"], 1);
+        assert_eq!(reply(&connection).await["generation"], 2);
         connection.send(request.as_bytes()).await.expect("sent");
         let answer = reply(&connection).await;
         assert_eq!(answer["kind"], kind, "{request:.60} was answered {answer}");

@@ -8,12 +8,12 @@ use bytes::Bytes;
 use futures::stream::SplitStream;
 use futures::{SinkExt, StreamExt};
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 
-use super::relay::{self, Target};
-use crate::http::exec::frame;
+use super::relay::{self, Given, PIECES, Target};
+use crate::http::remote::websocket::frame;
 
-/// Messages in a queue, either way.
+/// Messages on their way to the client.
 const QUEUE: usize = 16;
 
 pub async fn serve(target: Target, socket: WebSocket, ports: Vec<u16>) {
@@ -23,9 +23,9 @@ pub async fn serve(target: Target, socket: WebSocket, ports: Vec<u16>) {
     let mut running = JoinSet::new();
     let mut inputs = Vec::new();
     for (index, port) in ports.into_iter().enumerate() {
-        let (sender, input) = mpsc::channel(QUEUE);
-        inputs.push(sender);
-        running.spawn(forward(target.clone(), 2 * index as u8, port, input, output.clone()));
+        let (sender, input) = mpsc::channel(PIECES);
+        let connection = forward(target.clone(), 2 * index as u8, port, input, output.clone());
+        inputs.push((sender, running.spawn(connection)));
     }
     drop(output);
     let write = async {
@@ -70,7 +70,7 @@ async fn forward(
 }
 
 /// Gives what the client sends to the connections.
-async fn read(mut stream: SplitStream<WebSocket>, inputs: Vec<mpsc::Sender<Bytes>>) {
+async fn read(mut stream: SplitStream<WebSocket>, inputs: Vec<(mpsc::Sender<Bytes>, AbortHandle)>) {
     while let Some(Ok(message)) = stream.next().await {
         let Message::Binary(mut message) = message else { continue };
         if message.is_empty() {
@@ -79,10 +79,10 @@ async fn read(mut stream: SplitStream<WebSocket>, inputs: Vec<mpsc::Sender<Bytes
         let channel = message.split_to(1)[0];
         if channel.is_multiple_of(2)
             && !message.is_empty()
-            && let Some(input) = inputs.get(usize::from(channel / 2))
+            && let Some((input, connection)) = inputs.get(usize::from(channel / 2))
+            && relay::give(input, message).await == Given::Stuck
         {
-            // A connection that has ended takes nothing more.
-            let _ = input.send(message).await;
+            connection.abort();
         }
     }
 }

@@ -7,6 +7,7 @@
 //! | Python client, kube-rs | WebSocket channels | `channels` |
 
 mod channels;
+mod pairs;
 mod relay;
 mod spdy;
 
@@ -15,25 +16,20 @@ use std::io;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::extract::{Path, RawQuery, Request, State};
-use axum::http::header::{CONNECTION, UPGRADE};
-use axum::http::{HeaderMap, StatusCode};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use bytes::Bytes;
 use futures::{SinkExt, StreamExt};
-use hyper_util::rt::TokioIo;
-use tokio_util::codec::{BytesCodec, FramedWrite};
 use tokio_util::io::StreamReader;
 
 use self::relay::Target;
+use super::spdy::{SPDY, is_asked_for, switch};
 use super::{Failure, pod, sandbox_of};
 use crate::node::{Node, uid};
 
 const TUNNEL: &str = "SPDY/3.1+portforward.k8s.io";
 const CHANNELS: &str = "v4.channel.k8s.io";
-const SPDY: &str = "SPDY/3.1";
 /// The only version of the streams inside SPDY.
 const STREAMS: &str = "portforward.k8s.io";
-const STREAMS_HEADER: &str = "x-stream-protocol-version";
 /// The most ports of one request: a channel has a number of one byte.
 const PORTS: usize = 64;
 /// The largest WebSocket message. Clients send what they read at once, the Python client up to 1 MiB.
@@ -71,33 +67,14 @@ async fn tunnel(target: Target, socket: WebSocket) {
     spdy::serve(target, StreamReader::new(Box::pin(bytes)), sink).await;
 }
 
-fn spdy_upgrade(target: Target, mut request: Request) -> Result<Response, Failure> {
-    let headers = request.headers();
-    if !holds(headers, UPGRADE.as_str(), SPDY) || !holds(headers, STREAMS_HEADER, STREAMS) {
+fn spdy_upgrade(target: Target, request: Request) -> Result<Response, Failure> {
+    if !is_asked_for(request.headers(), STREAMS) {
         let message = format!(
             "port-forward needs an upgrade: a WebSocket with {TUNNEL} or {CHANNELS}, or {SPDY} with {STREAMS}"
         );
         return Err(Failure::bad_request(message));
     }
-    let upgraded = hyper::upgrade::on(&mut request);
-    tokio::spawn(async move {
-        match upgraded.await {
-            Ok(connection) => {
-                let (from, to) = tokio::io::split(TokioIo::new(connection));
-                spdy::serve(target, from, FramedWrite::new(to, BytesCodec::new())).await;
-            }
-            Err(error) => tracing::debug!(%error, "port-forward not upgraded"),
-        }
-    });
-    let headers =
-        [(CONNECTION.as_str(), UPGRADE.as_str()), (UPGRADE.as_str(), SPDY), (STREAMS_HEADER, STREAMS)];
-    Ok((StatusCode::SWITCHING_PROTOCOLS, headers).into_response())
-}
-
-/// Whether a header lists a word.
-fn holds(headers: &HeaderMap, name: &str, word: &str) -> bool {
-    let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).any(|found| found.trim().eq_ignore_ascii_case(word))
+    Ok(switch(request, STREAMS, |from, to| spdy::serve(target, from, to)))
 }
 
 /// `ports=80,443`, or `ports=80&ports=443`.

@@ -1,13 +1,24 @@
 //! Bytes between a client's stream and a connection into the Pod.
+//!
+//! Clients keep to no windows, so a connection whose Pod does not read fills its queue, and then holds up all others of
+//! its session, also those that are yet to be made. After a while it is cut off.
+
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::SendTimeoutError;
 
 use crate::failure::with_causes;
 use crate::node::Node;
+
+/// Pieces from the client that may wait for the Pod to read them, per connection: 1 MiB at most.
+pub const PIECES: usize = 32;
+/// How long a Pod may read nothing while the queue is full.
+const PATIENCE: Duration = Duration::from_secs(15);
 
 /// The Pod that a client forwards to.
 pub struct Target {
@@ -23,6 +34,25 @@ impl Target {
             let Self { pod, uid, .. } = self;
             format!("error forwarding port {port} to pod {pod}, uid {uid}: {}", with_causes(&error))
         })
+    }
+}
+
+/// What became of a piece.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Given {
+    Taken,
+    /// The connection has ended; it takes nothing more.
+    Over,
+    /// The Pod does not read.
+    Stuck,
+}
+
+/// Gives a piece to a connection, and waits for room.
+pub async fn give(to: &mpsc::Sender<Bytes>, bytes: Bytes) -> Given {
+    match to.send_timeout(bytes, PATIENCE).await {
+        Ok(()) => Given::Taken,
+        Err(SendTimeoutError::Closed(_)) => Given::Over,
+        Err(SendTimeoutError::Timeout(_)) => Given::Stuck,
     }
 }
 
@@ -43,5 +73,26 @@ pub async fn down<M>(mut from: OwnedReadHalf, to: &mpsc::Sender<M>, message: imp
         if to.send(message(&buffer[..count])).await.is_err() {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_slow_is_waited_for_and_who_does_not_read_is_stuck() {
+        let (sender, mut receiver) = mpsc::channel(1);
+        let piece = || Bytes::from_static(b"x");
+        assert_eq!(give(&sender, piece()).await, Given::Taken);
+        assert_eq!(give(&sender, piece()).await, Given::Stuck);
+        let slow = async {
+            tokio::time::sleep(PATIENCE / 2).await;
+            receiver.recv().await
+        };
+        let (given, _) = tokio::join!(give(&sender, piece()), slow);
+        assert_eq!(given, Given::Taken);
+        drop(receiver);
+        assert_eq!(give(&sender, piece()).await, Given::Over);
     }
 }

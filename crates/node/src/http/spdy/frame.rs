@@ -32,6 +32,7 @@ const WINDOW_UPDATE: u16 = 9;
 pub enum Reset {
     ProtocolError = 1,
     RefusedStream = 3,
+    Cancel = 5,
 }
 
 /// The peer does not speak SPDY/3.1: it sent this. Nothing that follows can be understood.

@@ -9,14 +9,12 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::frame::{self, Broken, Frame, Reset};
-use super::headers::{Headers, Packer};
-use crate::http::portforward::relay::{self, Target};
+use super::relay::{self, Given, PIECES, Target};
+use crate::http::spdy::frame::{self, Broken, Frame, Reset};
+use crate::http::spdy::headers::{Headers, Packer};
 
 /// Open streams in one session.
 const STREAMS: usize = 256;
-/// Pieces from the client that may wait for the Pod to read them, per stream.
-const PIECES: usize = 16;
 /// The longest name of a pair.
 const LONGEST_NAME: usize = 64;
 
@@ -179,7 +177,11 @@ impl Pairs {
             if let Some(sender) = data.bytes.as_ref().filter(|_| !bytes.is_empty()) {
                 let taken = if data.joined {
                     tokio::select! {
-                        sent = sender.send(bytes) => sent.is_ok(),
+                        given = relay::give(sender, bytes) => match given {
+                            Given::Taken => true,
+                            Given::Over => false,
+                            Given::Stuck => return self.cut_off(stream).await,
+                        },
                         () = self.output.closed() => false,
                     }
                 } else {
@@ -200,6 +202,14 @@ impl Pairs {
         // For clients that keep to windows.
         self.say([frame::window_update(stream, length), frame::window_update(0, length)].concat().into())
             .await
+    }
+
+    /// Ends a connection whose Pod does not read, for the sake of the others.
+    async fn cut_off(&mut self, stream: u32) -> io::Result<()> {
+        if let Some(Stream::Data(data)) = self.streams.remove(&stream) {
+            data.reset.cancel();
+        }
+        self.say(frame::reset(stream, Reset::Cancel)).await
     }
 
     async fn say(&self, frame: Bytes) -> io::Result<()> {

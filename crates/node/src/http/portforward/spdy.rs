@@ -1,29 +1,18 @@
 //! Port-forward over SPDY/3.1, what kubectl speaks: tunnelled in a WebSocket, or directly after an upgrade.
 //!
 //! For each connection the client opens two streams with the same `requestid`: `error`, on which we say why it failed,
-//! and `data`. Streams are not limited by SPDY's windows, which Kubernetes' clients do not keep; a Pod that does not
-//! read holds up the connections that share the session with it, as it does with the kubelet.
-
-mod frame;
-mod headers;
-mod pairs;
-
-use std::time::Duration;
+//! and `data`.
 
 use bytes::Bytes;
-use futures::{Sink, SinkExt, StreamExt};
+use futures::{Sink, StreamExt};
 use tokio::io::AsyncRead;
 use tokio::sync::mpsc;
 use tokio_util::codec::FramedRead;
 
-use self::frame::{Frame, FrameDecoder, LARGEST_PIECE};
-use self::pairs::Pairs;
+use super::pairs::Pairs;
 use super::relay::Target;
-
-/// How long the connection may be silent before we ask whether the client is still there.
-const SILENCE: Duration = Duration::from_secs(30);
-/// Frames on their way to the client.
-const QUEUE: usize = 16;
+use crate::http::spdy::frame::{self, Frame, FrameDecoder, LARGEST_PIECE};
+use crate::http::spdy::{QUEUE, write};
 
 /// Serves a client until it goes.
 pub async fn serve(target: Target, input: impl AsyncRead + Unpin, output: impl Sink<Bytes> + Unpin) {
@@ -51,20 +40,4 @@ async fn listen(target: Target, input: impl AsyncRead + Unpin, output: mpsc::Sen
             return;
         }
     }
-}
-
-/// Sends what is queued. The queue ends with the last who could add to it.
-async fn write(mut queue: mpsc::Receiver<Bytes>, mut output: impl Sink<Bytes> + Unpin) {
-    loop {
-        let frame = match tokio::time::timeout(SILENCE, queue.recv()).await {
-            Ok(Some(frame)) => frame,
-            Ok(None) => break,
-            // Even numbers are ours.
-            Err(_) => frame::ping(2),
-        };
-        if output.send(frame).await.is_err() {
-            return;
-        }
-    }
-    let _ = output.close().await;
 }

@@ -1,0 +1,192 @@
+//! A program's streams joined to a client, whatever the client speaks: `pods/exec` and `pods/attach`.
+//!
+//! | client | way | file |
+//! |---|---|---|
+//! | kubectl since 1.31, kube-rs, the Python client | WebSocket, `v5` or `v4.channel.k8s.io` | `websocket` |
+//! | kubectl before, Go programs | SPDY after an upgrade, `v4.channel.k8s.io` | `spdy` |
+
+pub mod spdy;
+mod status;
+pub mod websocket;
+
+use std::time::Duration;
+
+use asb_runtime::{Exit, ReadEnd, Session, SessionControl, TerminalSize, WriteEnd};
+use axum::extract::Request;
+use axum::extract::ws::WebSocketUpgrade;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::response::Response;
+use bytes::Bytes;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::mpsc;
+
+pub use self::status::{failure, success, told};
+use super::Failure;
+use super::spdy::{SPDY, is_asked_for, switch};
+use crate::failure::with_causes;
+
+/// A terminal's size until the client tells.
+pub const DEFAULT_SIZE: TerminalSize = TerminalSize { columns: 80, rows: 24 };
+/// Pieces on their way, either way.
+const QUEUE: usize = 16;
+
+/// The streams that a client asks for.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Streams {
+    pub stdin: bool,
+    pub stdout: bool,
+    pub stderr: bool,
+    pub tty: bool,
+}
+
+/// A client, as far as a program is concerned.
+pub struct Client {
+    /// Ends when the client has gone.
+    pub input: mpsc::Receiver<Input>,
+    /// Closed when the client has gone, or has not read for long.
+    pub output: mpsc::Sender<Output>,
+}
+
+pub enum Input {
+    Bytes(Bytes),
+    /// No more bytes.
+    End,
+    Size(TerminalSize),
+}
+
+pub enum Output {
+    Stdout(Bytes),
+    Stderr(Bytes),
+    /// How it ended: the last thing said.
+    Status(Value),
+}
+
+/// Agrees to what the client speaks and gives it to `work`.
+pub fn answer<F: Future<Output = ()> + Send + 'static>(
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+    request: Request,
+    streams: Streams,
+    work: impl FnOnce(Client) -> F + Send + 'static,
+) -> Result<Response, Failure> {
+    match upgrade {
+        Ok(upgrade) => {
+            let upgrade = upgrade.protocols(websocket::PROTOCOLS);
+            Ok(upgrade.on_upgrade(move |socket| websocket::serve(socket, work)))
+        }
+        Err(_) if is_asked_for(request.headers(), spdy::PROTOCOL) => {
+            Ok(switch(request, spdy::PROTOCOL, move |from, to| spdy::serve(from, to, streams, work)))
+        }
+        Err(_) => Err(Failure::bad_request(format!(
+            "needs an upgrade: a WebSocket with {} or {}, or {SPDY} with {}",
+            websocket::PROTOCOLS[0],
+            websocket::PROTOCOLS[1],
+            spdy::PROTOCOL
+        ))),
+    }
+}
+
+/// Carries bytes both ways until the program has ended and all its output is sent.
+///
+/// A client that goes takes the input with it; the program goes on, and what it prints is read and dropped.
+pub async fn carry(
+    session: Session,
+    input: mpsc::Receiver<Input>,
+    output: &mpsc::Sender<Output>,
+) -> Result<Exit, String> {
+    let Session { stdin, stdout, stderr, mut control } = session;
+    let (sender, mut pieces) = mpsc::channel(QUEUE);
+    let (resizes, mut sizes) = mpsc::channel(4);
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(pump(Output::Stdout, stdout, sender.clone()));
+    stderr.into_iter().for_each(|stderr| drop(tasks.spawn(pump(Output::Stderr, stderr, sender.clone()))));
+    drop(sender);
+    tasks.spawn(feed(input, stdin, resizes));
+
+    let mut exit = None;
+    let mut open = true;
+    while exit.is_none() || open {
+        tokio::select! {
+            piece = pieces.recv(), if open => match piece {
+                // Nobody may read any more; then this drains, so that the program does not block.
+                Some(piece) => drop(output.send(piece).await),
+                None => open = false,
+            },
+            Some(size) = sizes.recv() => drop(control.resize(size).await),
+            ended = wait(&mut control), if exit.is_none() => {
+                exit = Some(ended);
+                // A background child may hold the pipes: what is there is sent, nothing more is waited for.
+                if open {
+                    drain(&mut pieces, output).await;
+                    open = false;
+                }
+            }
+        }
+    }
+    exit.unwrap_or_else(|| Err("the program vanished".to_owned()))
+}
+
+async fn wait(control: &mut SessionControl) -> Result<Exit, String> {
+    control.wait().await.map_err(|error| with_causes(&error))
+}
+
+/// Sends what the ended program left in its pipes.
+async fn drain(pieces: &mut mpsc::Receiver<Output>, output: &mpsc::Sender<Output>) {
+    const QUIET: Duration = Duration::from_millis(100);
+    while let Ok(Some(piece)) = tokio::time::timeout(QUIET, pieces.recv()).await {
+        let _ = output.send(piece).await;
+    }
+}
+
+async fn pump(as_output: fn(Bytes) -> Output, mut from: ReadEnd, to: mpsc::Sender<Output>) {
+    let mut buffer = vec![0; 32 << 10];
+    // A terminal answers EIO when its program is gone: the end, like 0.
+    while let Ok(count @ 1..) = from.read(&mut buffer).await {
+        if to.send(as_output(Bytes::copy_from_slice(&buffer[..count]))).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Takes what the client sends: input and window sizes.
+async fn feed(
+    mut from: mpsc::Receiver<Input>,
+    mut stdin: Option<WriteEnd>,
+    resizes: mpsc::Sender<TerminalSize>,
+) {
+    while let Some(input) = from.recv().await {
+        match input {
+            Input::Bytes(bytes) => {
+                if let Some(pipe) = stdin.as_mut()
+                    && (pipe.write_all(&bytes).await.is_err() || pipe.flush().await.is_err())
+                {
+                    stdin = None; // the program closed it; the rest goes nowhere, as in a shell
+                }
+            }
+            Input::End => stdin = None,
+            Input::Size(size) => drop(resizes.send(size).await),
+        }
+    }
+    // Without a client there is no more input; dropping stdin tells the program.
+}
+
+/// A window's size, as both ways of speaking write it.
+fn parse_size(text: &[u8]) -> Option<TerminalSize> {
+    let size: Value = serde_json::from_slice(text).ok()?;
+    let side = |name: &str| size[name].as_u64().and_then(|side| u16::try_from(side).ok());
+    Some(TerminalSize { columns: side("Width")?, rows: side("Height")? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn window_size_must_fit() {
+        assert!(
+            parse_size(br#"{"Width":80,"Height":24}"#)
+                .is_some_and(|size| size.columns == 80 && size.rows == 24)
+        );
+        assert!(parse_size(br#"{"Width":-1,"Height":99999}"#).is_none());
+    }
+}
