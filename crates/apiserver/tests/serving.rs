@@ -250,7 +250,10 @@ async fn measurements_are_narrowed_down_and_shown_like_any_kind() {
     let names = async |path: &str| {
         let answer = served.world.get(&format!("{metrics}/{path}")).await;
         let items = answer.body["items"].as_array().expect("a list").clone();
-        items.iter().map(|item| item["metadata"]["name"].as_str().expect("a name").to_owned()).collect::<Vec<_>>()
+        items
+            .iter()
+            .map(|item| item["metadata"]["name"].as_str().expect("a name").to_owned())
+            .collect::<Vec<_>>()
     };
     assert_eq!(names("pods").await, ["one", "two"]);
     assert_eq!(names("namespaces/other/pods").await, ["two"]);

@@ -42,8 +42,19 @@ pub enum Command {
     Ps(Ps),
     /// Show what the main process of a sandbox printed
     Logs(Logs),
+    /// Copy files and directories into and out of a sandbox; no image needs a program for it
+    Cp(Cp),
+    /// Show what sandboxes use
+    Top(Top),
+    /// Stop sandboxes and keep their volumes; `asb start` brings them back
+    Stop(Stop),
+    /// Start sandboxes that were stopped
+    Start(Start),
     /// Remove sandboxes, with their storage
     Rm(Rm),
+    /// See, export and import the volumes of sandboxes
+    #[command(subcommand)]
+    Volume(crate::commands::volume::Command),
     /// Print the path of the kubeconfig for this machine's API; into a file, write the kubeconfig itself
     Kubeconfig(Kubeconfig),
     /// Manage the images on this machine; works beside a running engine, and without one
@@ -180,6 +191,65 @@ pub struct Logs {
     /// Show when each line was printed
     #[arg(long)]
     pub timestamps: bool,
+    #[command(flatten)]
+    pub target: Target,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  asb cp notes.txt web:/tmp/\n  asb cp web:/var/log ./logs\n  \
+    asb cp web:/etc/hosts - | wc -l\n  echo hi | asb cp - web:/tmp/hi\n  \
+    tar c . | asb cp --tar - web:/work\n\nA directory goes into one that is there, and else becomes what is named, \
+    as with `cp -r`.\nCopies belong to whoever makes them; links that lead elsewhere are left out.")]
+pub struct Cp {
+    /// What to copy: PATH, NAME:PATH in a sandbox, or `-` for standard input
+    #[arg(value_name = "SOURCE")]
+    pub from: String,
+    /// Where to: PATH, NAME:PATH in a sandbox, or `-` for standard output
+    #[arg(value_name = "TARGET")]
+    pub to: String,
+    /// With `-`: a tar archive instead of the bytes of one file
+    #[arg(long)]
+    pub tar: bool,
+    #[command(flatten)]
+    pub target: Target,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  asb top\n  asb top --no-stream --json")]
+pub struct Top {
+    /// Print once; also when the output is no terminal
+    #[arg(long)]
+    pub no_stream: bool,
+    /// Seconds between two looks
+    #[arg(long, default_value = "2", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=60))]
+    pub interval: u64,
+    /// Print JSON, once
+    #[arg(long)]
+    pub json: bool,
+    /// In all namespaces
+    #[arg(long, short = 'A')]
+    pub all_namespaces: bool,
+    #[command(flatten)]
+    pub target: Target,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  asb stop web\n  asb start web\n\nProcesses end, and what they wrote outside of \
+    volumes goes with them; volumes, name and settings stay."
+)]
+pub struct Stop {
+    #[arg(required = true)]
+    pub names: Vec<String>,
+    #[command(flatten)]
+    pub target: Target,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  asb start web")]
+pub struct Start {
+    #[arg(required = true)]
+    pub names: Vec<String>,
     #[command(flatten)]
     pub target: Target,
 }

@@ -36,6 +36,23 @@ pub async fn exec(
     join(process, streams.tty).await
 }
 
+/// Waits for a signal that is to end this program; answers with the exit code that tells so.
+pub async fn ended_by_signal() -> ExitCode {
+    let listen = |kind: SignalKind| async move {
+        match signal(kind) {
+            Ok(mut signals) if signals.recv().await.is_some() => {}
+            // Without a listener the signal does what it does to any program.
+            _ => std::future::pending().await,
+        }
+        ExitCode::from(128 + u8::try_from(kind.as_raw_value()).unwrap_or(0))
+    };
+    tokio::select! {
+        code = listen(SignalKind::interrupt()) => code,
+        code = listen(SignalKind::terminate()) => code,
+        code = listen(SignalKind::hangup()) => code,
+    }
+}
+
 async fn join(mut process: AttachedProcess, tty: bool) -> anyhow::Result<ExitCode> {
     let status = process.take_status().context("the command's status was taken before")?;
     let stdin = process.stdin().map(|mut to| {

@@ -19,6 +19,7 @@ pub mod native;
 mod process;
 mod remove;
 pub mod spec;
+pub mod tree;
 
 pub use cgroup::Stats;
 pub use image::{Image, Images, RootFs};

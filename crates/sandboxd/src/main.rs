@@ -7,6 +7,7 @@
 
 mod body;
 mod cli;
+mod copy;
 mod detach;
 mod download;
 mod execute;
@@ -25,6 +26,10 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let options = match cli::parse(std::env::args().skip(1)) {
         Ok(cli::Command::Serve(options)) => options,
+        Ok(cli::Command::Pack { path }) => return ended(&path, copy::pack(&path, std::io::stdout())),
+        Ok(cli::Command::Unpack { target, name }) => {
+            return ended(&target, copy::unpack(std::io::stdin().lock(), &target, &name));
+        }
         Ok(cli::Command::Print(text)) => {
             println!("{text}");
             return ExitCode::SUCCESS;
@@ -38,6 +43,16 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
             eprintln!("error: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn ended(path: &std::path::Path, done: std::io::Result<()>) -> ExitCode {
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{}: {error}", path.display());
             ExitCode::FAILURE
         }
     }

@@ -125,7 +125,11 @@ fn resource(row: &Row) -> Resource {
         kind: row.kind.into(),
         list_kind: format!("{}List", row.kind).into(),
         short_names: row.short.iter().map(|name| (*name).into()).collect(),
-        categories: if row.group.is_empty() && matches!(row.plural, "pods" | "services") { vec!["all".into()] } else { Vec::new() },
+        categories: if row.group.is_empty() && matches!(row.plural, "pods" | "services") {
+            vec!["all".into()]
+        } else {
+            Vec::new()
+        },
         namespaced: row.namespaced,
         collection: qualified(row.plural, stored_group).into(),
         versions: vec![version],

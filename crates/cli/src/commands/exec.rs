@@ -15,7 +15,12 @@ use crate::stdio;
 pub async fn run(data_dir: &DataDir, exec: Exec) -> anyhow::Result<ExitCode> {
     let client = connect::running_client(data_dir).await?;
     let pods: Api<Pod> = Api::namespaced(client.clone(), &exec.target.namespace);
-    match stdio::exec(&pods, &exec.name, &exec.command, &exec.streams).await {
+    let done = tokio::select! {
+        done = stdio::exec(&pods, &exec.name, &exec.command, &exec.streams) => done,
+        // The terminal is put back on the way out.
+        code = stdio::ended_by_signal() => Ok(code),
+    };
+    match done {
         Ok(code) => Ok(code),
         Err(error) => {
             // Only now, so that the common case is one round trip.

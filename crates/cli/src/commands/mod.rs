@@ -1,6 +1,7 @@
 //! One file per command.
 
 mod controller;
+mod cp;
 mod down;
 mod exec;
 pub mod image;
@@ -10,7 +11,11 @@ mod migrate;
 mod ps;
 mod rm;
 mod run;
+mod start;
+mod stop;
+mod top;
 mod up;
+pub mod volume;
 
 use std::process::ExitCode;
 
@@ -26,6 +31,11 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Exec(exec) => exec::run(&data_dir, exec).await,
         Command::Ps(ps) => ps::run(&data_dir, ps).await,
         Command::Logs(logs) => logs::run(&data_dir, logs).await,
+        Command::Cp(cp) => cp::run(&data_dir, cp).await,
+        Command::Top(top) => top::run(&data_dir, top).await,
+        Command::Stop(stop) => stop::run(&data_dir, stop).await,
+        Command::Start(start) => start::run(&data_dir, start).await,
+        Command::Volume(volume) => volume::run(&data_dir, volume).await,
         Command::Rm(rm) => rm::run(&data_dir, rm).await,
         Command::Image(image) => image::run(&data_dir, image).await,
         Command::Kubeconfig(kubeconfig) => kubeconfig::run(&data_dir, &kubeconfig).await,

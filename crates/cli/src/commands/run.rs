@@ -45,7 +45,7 @@ pub async fn run(data_dir: &DataDir, run: Run) -> anyhow::Result<ExitCode> {
     };
     let done = tokio::select! {
         done = work => done,
-        _ = tokio::signal::ctrl_c() => Ok(ExitCode::from(130)),
+        code = stdio::ended_by_signal() => Ok(code),
     };
     let keep = (run.keep || run.detach) && done.is_ok();
     if keep {
@@ -77,7 +77,7 @@ fn main_process(run: &Run) -> Vec<&'static str> {
 }
 
 /// Waits until the Sandbox is Ready; fails as soon as its Pod says that it cannot be.
-async fn ready(client: &Client, namespace: &str, name: &str) -> anyhow::Result<()> {
+pub async fn ready(client: &Client, namespace: &str, name: &str) -> anyhow::Result<()> {
     let field = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let sandboxes: Api<Sandbox> = Api::namespaced(client.clone(), namespace);
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);

@@ -94,6 +94,7 @@ impl Drop for Engine {
     fn drop(&mut self) {
         if self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
             let _ = self.asb(&["rm", "--all"]);
+            let _ = self.kubectl(&["delete", "pods", "--all", "-A", "--timeout=20s"]);
             let _ = self.asb(&["down"]);
             let _ = self.child.kill();
             let _ = self.child.wait();

@@ -4,6 +4,9 @@
 //! |---|---|
 //! | `manifest` | `kubectl apply` of the first manifest, through suspend, resume and a crash of the engine |
 //! | `commands` | `asb run`, `exec`, `ps`, `logs`, `rm`, `down`; `kubectl attach` |
+//! | `copy` | `asb cp`, with sandboxes that attack the receiver |
+//! | `usage` | `kubectl top` and `asb top` |
+//! | `volume` | `asb stop`, `start`; volumes measured, exported and imported |
 //! | `errors` | wrong input gets an error that names the field and the fix |
 //! | `image` | images made, pulled by a Pod, run, listed and removed |
 //! | `pod` | what a Pod is given: variables, volumes, groups |
@@ -13,12 +16,14 @@
 //! | `network` | what sandboxes reach and what not, by default and by NetworkPolicies |
 //! | `pool` | a template and a pool of Sandboxes that are ready before anybody asks |
 //! | `portforward` | `kubectl port-forward` to a program in a sandbox |
+//! | `streams` | exec and attach in terminals and pipes, over WebSockets and SPDY |
 //! | `python` | the Python SDK against a real engine |
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod cluster;
 mod commands;
+mod copy;
 mod crash;
 mod engine;
 mod errors;
@@ -30,3 +35,7 @@ mod pod;
 mod pool;
 mod portforward;
 mod python;
+mod streams;
+mod terminal;
+mod usage;
+mod volume;

@@ -62,9 +62,8 @@ impl Cgroups {
 
 /// Where processor time is counted: a controller of its own in v1, part of every cgroup in v2.
 pub(super) fn find_cpuacct(mounts: &str, read: impl Fn(&Path) -> String) -> Option<Hierarchy> {
-    super::find(mounts, "cpuacct", &read).or_else(|| {
-        super::find(mounts, "cpu", &read).filter(|hierarchy| hierarchy.version == Version::V2)
-    })
+    super::find(mounts, "cpuacct", &read)
+        .or_else(|| super::find(mounts, "cpu", &read).filter(|hierarchy| hierarchy.version == Version::V2))
 }
 
 fn number(text: &str) -> Option<u64> {

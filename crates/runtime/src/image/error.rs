@@ -21,7 +21,7 @@ pub enum Error {
     Malformed { what: String, problem: String },
     #[error("{what} has digest {found}, not {expected}")]
     Digest { what: String, expected: Digest, found: Digest },
-    #[error("{entry:?} in a layer is refused: {problem}")]
+    #[error("{entry:?} in the archive is refused: {problem}")]
     Entry { entry: String, problem: String },
     #[error("the image is refused: {problem}")]
     TooLarge { problem: String },

@@ -104,7 +104,7 @@ fn explain(error: Error) -> anyhow::Error {
 }
 
 /// 1,500,000 as `1.5 MB`.
-fn human(bytes: u64) -> String {
+pub fn human(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "kB", "MB", "GB", "TB"];
     let mut value = bytes as f64;
     let mut unit = 0;

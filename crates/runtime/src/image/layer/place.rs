@@ -91,6 +91,14 @@ impl Place {
         Ok(Spot { parent, name })
     }
 
+    /// Whether there is a directory at `path`, and no link on the way.
+    pub fn has_plain(&self, path: &Path) -> bool {
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        openat2(&self.root, path, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS)
+            .is_ok()
+    }
+
     fn directory(&self, path: &Path, implied: &mut Vec<PathBuf>) -> Result<OwnedFd, Error> {
         match self.open(path) {
             Err(Errno::NOENT | Errno::NOTDIR) => {}
@@ -203,6 +211,10 @@ impl Spot {
 
 pub fn is_directory(stat: &Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::Directory
+}
+
+pub fn is_symlink(stat: &Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::Symlink
 }
 
 /// How overlayfs knows a deleted file.

@@ -6,7 +6,7 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags, open};
 use tar::{EntryType, Header};
 
-use super::unpack::{Contents, unpack};
+use super::unpack::{Contents, Purpose, unpack};
 use crate::image::Error;
 use crate::image::limits::{Budget, Limits};
 
@@ -82,7 +82,7 @@ fn unpack_bytes(tar: &[u8], limits: Limits) -> (tempfile::TempDir, Result<Conten
     std::fs::create_dir(top.path().join("fs")).expect("made");
     let root =
         open(top.path().join("fs"), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).expect("opened");
-    let unpacked = unpack(tar, root, &Budget::new(limits, u64::MAX));
+    let unpacked = unpack(tar, root, &Budget::new(limits, u64::MAX), Purpose::Layer);
     (top, unpacked.map(|(contents, _)| contents))
 }
 

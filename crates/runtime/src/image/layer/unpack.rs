@@ -13,10 +13,11 @@ use rustix::fs::{
     fsetxattr, futimens, linkat, mknodat, openat, symlinkat, utimensat,
 };
 use rustix::io::Errno;
+use rustix::process::{getegid, geteuid};
 use serde::{Deserialize, Serialize};
 
 use super::archive::{Archive, Entry, Kind};
-use super::place::{OPAQUE, Place, Spot, failed, is_directory, parts, refused};
+use super::place::{OPAQUE, Place, Spot, failed, is_directory, is_symlink, parts, refused};
 use crate::image::Error;
 use crate::image::limits::Budget;
 
@@ -28,6 +29,17 @@ const ENTRY_BYTES: u64 = 512;
 const REMEMBERED: usize = 20;
 const HIDE_BELOW: &[u8] = b".wh..wh..opq";
 const DELETED: &[u8] = b".wh.";
+
+/// What an archive is, which decides what its entries may ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// A layer of an image, with deletions, into an empty directory.
+    Layer,
+    /// The files of a volume: every name means itself; owners, modes and links are kept.
+    Volume,
+    /// Somebody's copy: it is theirs, with plain rights, and no link in it leads elsewhere.
+    Copy,
+}
 
 /// What was unpacked.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,11 +53,17 @@ pub struct Contents {
     pub implied: Vec<PathBuf>,
 }
 
-/// Unpacks `source`, uncompressed, into the empty directory `root`. Gives the source back, read to its end.
-pub fn unpack<R: Read>(source: R, root: OwnedFd, budget: &Budget) -> Result<(Contents, R), Error> {
+/// Unpacks `source`, uncompressed, into the directory `root`. Gives the source back, read to its end.
+pub fn unpack<R: Read>(
+    source: R,
+    root: OwnedFd,
+    budget: &Budget,
+    purpose: Purpose,
+) -> Result<(Contents, R), Error> {
     let mut archive = Archive::new(source, budget.limits);
     let mut unpacker = Unpacker {
         place: Place::new(root),
+        purpose,
         budget,
         contents: Contents::default(),
         directories: Vec::new(),
@@ -60,6 +78,7 @@ pub fn unpack<R: Read>(source: R, root: OwnedFd, budget: &Budget) -> Result<(Con
 
 struct Unpacker<'a> {
     place: Place,
+    purpose: Purpose,
     budget: &'a Budget,
     contents: Contents,
     /// Times of directories are set last: every file in them changes them.
@@ -68,7 +87,7 @@ struct Unpacker<'a> {
 }
 
 impl Unpacker<'_> {
-    fn entry<R: Read>(&mut self, entry: Entry, data: &mut Archive<R>) -> Result<(), Error> {
+    fn entry<R: Read>(&mut self, mut entry: Entry, data: &mut Archive<R>) -> Result<(), Error> {
         let limits = &self.budget.limits;
         self.contents.entries += 1;
         if self.contents.entries > limits.entries {
@@ -77,7 +96,11 @@ impl Unpacker<'_> {
         }
         let path = parts(&entry.path, limits)?;
         self.budget.take(ENTRY_BYTES)?;
-        if entry.uid >= IDS || entry.gid >= IDS {
+        if self.purpose == Purpose::Copy {
+            (entry.uid, entry.gid) = (geteuid().as_raw(), getegid().as_raw());
+            entry.mode &= 0o777;
+            entry.xattrs.clear();
+        } else if entry.uid >= IDS || entry.gid >= IDS {
             self.skip(
                 &path,
                 &format!("its owner {}:{} is not below {IDS}, so nobody owns it", entry.uid, entry.gid),
@@ -87,11 +110,12 @@ impl Unpacker<'_> {
             return self.root(&entry);
         }
         let name = path.file_name().unwrap_or_default().as_bytes();
-        if name == HIDE_BELOW {
+        let is_layer = self.purpose == Purpose::Layer;
+        if is_layer && name == HIDE_BELOW {
             let directory = path.parent().unwrap_or(Path::new(""));
             return self.hide_below(directory);
         }
-        if let Some(deleted) = name.strip_prefix(DELETED) {
+        if let Some(deleted) = name.strip_prefix(DELETED).filter(|_| is_layer) {
             return self.delete(&path, deleted);
         }
         let spot = self.place.spot(&path, &mut self.contents.implied)?;
@@ -99,10 +123,18 @@ impl Unpacker<'_> {
             Kind::Directory => return self.directory(&spot, path, &entry),
             Kind::File => return self.file(&spot, &path, &entry, data),
             Kind::HardLink => return self.hard_link(&spot, &path, &entry),
-            Kind::Symlink => symlink(&spot, &entry),
-            Kind::Fifo => fifo(&spot, &entry),
+            Kind::Symlink if self.purpose == Purpose::Copy && !self.stays(&path, &entry.link) => {
+                self.skip(&path, "it is a link to something outside of what is copied");
+                Ok(())
+            }
+            Kind::Symlink => self.clear(&spot).and_then(|()| self.symlink(&spot, &entry)),
+            Kind::Fifo if self.purpose == Purpose::Copy => {
+                self.skip(&path, "it is a pipe");
+                Ok(())
+            }
+            Kind::Fifo => self.clear(&spot).and_then(|()| self.fifo(&spot, &entry)),
             Kind::Device => {
-                self.skip(&path, "devices of an image are not made; a sandbox has its own");
+                self.skip(&path, "devices are not made; a sandbox has its own");
                 Ok(())
             }
             Kind::Other(kind) => {
@@ -114,7 +146,7 @@ impl Unpacker<'_> {
     }
 
     fn root(&mut self, entry: &Entry) -> Result<(), Error> {
-        self.open_root().and_then(|root| own(&root, entry)).map_err(failed(Path::new("/")))?;
+        self.open_root().and_then(|root| self.own(&root, entry)).map_err(failed(Path::new("/")))?;
         self.directories.push((PathBuf::new(), times(entry)));
         Ok(())
     }
@@ -147,7 +179,7 @@ impl Unpacker<'_> {
     fn directory(&mut self, spot: &Spot, path: PathBuf, entry: &Entry) -> Result<(), Error> {
         let made = spot.make_directory().and_then(|()| spot.open_directory());
         let directory = made.map_err(failed(&path))?;
-        own(&directory, entry).map_err(failed(&path))?;
+        self.own(&directory, entry).map_err(failed(&path))?;
         self.xattrs(&directory, &path, entry)?;
         self.contents.implied.retain(|implied| *implied != path);
         self.directories.push((path, times(entry)));
@@ -169,13 +201,13 @@ impl Unpacker<'_> {
         self.budget.take(entry.size)?;
         self.contents.bytes += entry.size;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let opened = spot
-            .clear()
+        let opened = self
+            .clear(spot)
             .and_then(|()| openat(&spot.parent, &spot.name, flags, Mode::from_raw_mode(0o600)))
             .map_err(failed(path))?;
         let mut file = std::fs::File::from(opened);
         self.write(&mut file, path, entry, data)?;
-        own(&file, entry).map_err(failed(path))?;
+        self.own(&file, entry).map_err(failed(path))?;
         self.xattrs(&file, path, entry)?;
         futimens(&file, &times(entry)).map_err(failed(path))
     }
@@ -226,13 +258,19 @@ impl Unpacker<'_> {
             refused(&entry.path, format!("it is a hard link to {link:?}, which is no file of this layer"))
         };
         let existing = self.place.existing(&target).map_err(missing)?;
-        if existing.stat().map_err(missing)?.is_none_or(|stat| is_directory(&stat)) {
+        let found = existing.stat().map_err(missing)?;
+        if found.as_ref().is_none_or(is_directory) {
             return Err(missing(Errno::NOENT));
+        }
+        // Elsewhere, a symbolic link leads elsewhere.
+        if self.purpose == Purpose::Copy && found.as_ref().is_some_and(is_symlink) {
+            self.skip(path, "it is a second name of a link");
+            return Ok(());
         }
         if target == path {
             return Ok(());
         }
-        spot.clear().map_err(failed(path))?;
+        self.clear(spot).map_err(failed(path))?;
         linkat(&existing.parent, &existing.name, &spot.parent, &spot.name, AtFlags::empty()).map_err(missing)
     }
 
@@ -255,6 +293,54 @@ impl Unpacker<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Makes room for something that is not a directory. Only in a layer does it replace a whole directory.
+    fn clear(&self, spot: &Spot) -> Result<(), Errno> {
+        match self.purpose {
+            Purpose::Layer => spot.clear(),
+            Purpose::Volume | Purpose::Copy => match spot.stat()? {
+                Some(stat) if is_directory(&stat) => Err(Errno::ISDIR),
+                _ => spot.clear(),
+            },
+        }
+    }
+
+    /// Whether a link at `path` leads to something below the root, whatever other links there are.
+    fn stays(&self, path: &Path, link: &[u8]) -> bool {
+        let parent = path.parent().unwrap_or(Path::new(""));
+        self.place.has_plain(parent) && stays(parent.components().count(), link)
+    }
+
+    fn symlink(&self, spot: &Spot, entry: &Entry) -> Result<(), Errno> {
+        symlinkat(std::ffi::OsString::from_vec(entry.link.clone()), &spot.parent, &spot.name)?;
+        self.settle(spot, entry)
+    }
+
+    fn fifo(&self, spot: &Spot, entry: &Entry) -> Result<(), Errno> {
+        mknodat(&spot.parent, &spot.name, FileType::Fifo, Mode::empty(), 0)?;
+        self.settle(spot, entry)?;
+        spot.set_mode(entry.mode)
+    }
+
+    /// Owner and time of what cannot be opened.
+    fn settle(&self, spot: &Spot, entry: &Entry) -> Result<(), Errno> {
+        let (uid, gid) = self.ids(entry);
+        chownat(&spot.parent, &spot.name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+        utimensat(&spot.parent, &spot.name, &times(entry), AtFlags::SYMLINK_NOFOLLOW)
+    }
+
+    /// Owner first: changing it takes set-user-id away.
+    fn own(&self, file: &impl AsFd, entry: &Entry) -> Result<(), Errno> {
+        let (uid, gid) = self.ids(entry);
+        fchown(file, Some(uid), Some(gid))?;
+        fchmod(file, Mode::from_raw_mode(entry.mode))
+    }
+
+    /// An id that no sandbox has is that of nobody: unmapped ones cannot even be removed inside.
+    fn ids(&self, entry: &Entry) -> (Uid, Gid) {
+        let known = |id: u32| if id < IDS || self.purpose == Purpose::Copy { id } else { NOBODY };
+        (Uid::from_raw(known(entry.uid)), Gid::from_raw(known(entry.gid)))
     }
 
     fn skip(&mut self, path: &Path, reason: &str) {
@@ -282,37 +368,17 @@ impl Unpacker<'_> {
     }
 }
 
-fn symlink(spot: &Spot, entry: &Entry) -> Result<(), Errno> {
-    spot.clear()?;
-    symlinkat(std::ffi::OsString::from_vec(entry.link.clone()), &spot.parent, &spot.name)?;
-    settle(spot, entry)
-}
-
-fn fifo(spot: &Spot, entry: &Entry) -> Result<(), Errno> {
-    spot.clear()?;
-    mknodat(&spot.parent, &spot.name, FileType::Fifo, Mode::empty(), 0)?;
-    settle(spot, entry)?;
-    spot.set_mode(entry.mode)
-}
-
-/// Owner and time of what cannot be opened.
-fn settle(spot: &Spot, entry: &Entry) -> Result<(), Errno> {
-    let (uid, gid) = ids(entry);
-    chownat(&spot.parent, &spot.name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
-    utimensat(&spot.parent, &spot.name, &times(entry), AtFlags::SYMLINK_NOFOLLOW)
-}
-
-/// Owner first: changing it takes set-user-id away.
-fn own(file: &impl AsFd, entry: &Entry) -> Result<(), Errno> {
-    let (uid, gid) = ids(entry);
-    fchown(file, Some(uid), Some(gid))?;
-    fchmod(file, Mode::from_raw_mode(entry.mode))
-}
-
-/// An id that no sandbox has is that of nobody: unmapped ones cannot even be removed inside.
-fn ids(entry: &Entry) -> (Uid, Gid) {
-    let known = |id: u32| if id < IDS { id } else { NOBODY };
-    (Uid::from_raw(known(entry.uid)), Gid::from_raw(known(entry.gid)))
+/// Whether a link that is `depth` directories below the root leads to something below the root.
+///
+/// Only as many `..` as there are directories, and only at the beginning: after a name, which may be that of another
+/// link, nobody knows where `..` is.
+fn stays(depth: usize, link: &[u8]) -> bool {
+    let mut parts = link.split(|byte| *byte == b'/').filter(|part| !matches!(*part, b"" | b".")).peekable();
+    let mut up = 0;
+    while parts.next_if_eq(&b"..".as_slice()).is_some() {
+        up += 1;
+    }
+    !link.is_empty() && !link.starts_with(b"/") && up <= depth && parts.all(|part| part != b"..")
 }
 
 fn times(entry: &Entry) -> Timestamps {
@@ -322,4 +388,21 @@ fn times(entry: &Entry) -> Timestamps {
         tv_nsec: i64::from(nanoseconds.min(999_999_999)),
     };
     Timestamps { last_access: time, last_modification: time }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_stay_when_they_go_up_first_and_not_too_far() {
+        for (depth, link) in [(0, "a"), (0, "./a/b"), (1, "../a"), (2, "../../a/b"), (2, ".././a")] {
+            assert!(stays(depth, link.as_bytes()), "{link} at {depth}");
+        }
+        for (depth, link) in
+            [(0, ".."), (0, ""), (0, "/a"), (1, "../../a"), (3, "a/../b"), (2, "../a/../../b")]
+        {
+            assert!(!stays(depth, link.as_bytes()), "{link} at {depth}");
+        }
+    }
 }

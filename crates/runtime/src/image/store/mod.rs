@@ -36,7 +36,7 @@ use super::Error;
 use super::digest::{Digest, Hashing};
 use super::error::{malformed, storage};
 use super::layer::compression::Decompressed;
-use super::layer::unpack::{Contents, unpack};
+use super::layer::unpack::{Contents, Purpose, unpack};
 use super::limits::{Budget, Limits};
 use super::reference::Reference;
 
@@ -138,7 +138,7 @@ impl Store {
             .map_err(storage("make", &root))?;
         let opened = open_directory(&root).map_err(storage("open", &root))?;
         let plain = Hashing::new(Decompressed::new(source, budget.limits).map_err(unreadable)?);
-        let (contents, plain) = unpack(plain, opened, budget)?;
+        let (contents, plain) = unpack(plain, opened, budget, Purpose::Layer)?;
         let (compressed, found) = plain.take();
         let (digest, size) = compressed.finish().map_err(unreadable)?;
         if let Some(blob) = blob {

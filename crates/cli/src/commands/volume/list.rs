@@ -1,0 +1,93 @@
+//! `asb volume ls` and `du`.
+
+use asb_runtime::tree::{self, Size};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt};
+use serde::Serialize;
+
+use super::{List, directory, users};
+use crate::commands::image::human;
+use crate::commands::ps::{age, table};
+use crate::data_dir::DataDir;
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Row {
+    namespace: String,
+    name: String,
+    /// As it was asked for.
+    capacity: String,
+    used_by: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    files: Option<u64>,
+    created_at: Option<Timestamp>,
+}
+
+pub async fn run(data_dir: &DataDir, client: Client, list: List, measure: bool) -> anyhow::Result<()> {
+    let (claims, pods): (Api<PersistentVolumeClaim>, Api<Pod>) = match list.all_namespaces {
+        true => (Api::all(client.clone()), Api::all(client)),
+        false => {
+            let namespace = &list.target.namespace;
+            (Api::namespaced(client.clone(), namespace), Api::namespaced(client, namespace))
+        }
+    };
+    let claims = claims.list(&ListParams::default()).await?;
+    let pods = pods.list(&ListParams::default()).await?.items;
+    let mut rows = Vec::new();
+    for claim in &claims {
+        let size = match directory(data_dir, claim).filter(|_| measure) {
+            Some(path) => Some(tokio::task::spawn_blocking(move || tree::size(&path)).await??),
+            None => measure.then(Size::default),
+        };
+        rows.push(row(claim, &pods, size));
+    }
+    if list.json {
+        println!("{}", serde_json::to_string_pretty(&rows)?);
+    } else if rows.is_empty() {
+        eprintln!("no volumes; a Sandbox has them by `spec.volumeClaimTemplates`");
+    } else {
+        print(&rows, measure);
+    }
+    Ok(())
+}
+
+fn row(claim: &PersistentVolumeClaim, pods: &[Pod], size: Option<Size>) -> Row {
+    let requests = claim.spec.as_ref().and_then(|spec| spec.resources.as_ref()?.requests.as_ref());
+    Row {
+        namespace: claim.namespace().unwrap_or_default(),
+        name: claim.name_any(),
+        capacity: requests.and_then(|it| it.get("storage")).map(|it| it.0.clone()).unwrap_or_default(),
+        used_by: users(claim, pods).into_iter().map(str::to_owned).collect(),
+        bytes: size.map(|size| size.bytes),
+        files: size.map(|size| size.files),
+        created_at: claim.creation_timestamp().map(|time| time.0),
+    }
+}
+
+fn print(rows: &[Row], measure: bool) {
+    let now = Timestamp::now();
+    let cells: Vec<[String; 5]> = rows
+        .iter()
+        .map(|row| {
+            let names = [row.namespace.clone(), row.name.clone()];
+            let rest = match (row.bytes, row.files) {
+                (Some(bytes), Some(files)) => [human(bytes), files.to_string(), row.capacity.clone()],
+                _ => {
+                    let users = if row.used_by.is_empty() { "-".to_owned() } else { row.used_by.join(",") };
+                    let age = row.created_at.map(|at| age(now.duration_since(at).as_secs()));
+                    [row.capacity.clone(), users, age.unwrap_or_default()]
+                }
+            };
+            let ([a, b], [c, d, e]) = (names, rest);
+            [a, b, c, d, e]
+        })
+        .collect();
+    match measure {
+        true => table(["NAMESPACE", "NAME", "SIZE", "FILES", "CAPACITY"], &cells),
+        false => table(["NAMESPACE", "NAME", "CAPACITY", "USED BY", "AGE"], &cells),
+    }
+}

@@ -1,0 +1,131 @@
+//! `asb stop`, `start` and `volume`: what stays when processes go.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use serde_json::Value;
+
+use crate::engine::{Engine, stdout, text};
+
+const SANDBOX: &str = r#"
+apiVersion: agents.x-k8s.io/v1beta1
+kind: Sandbox
+metadata: {name: keeper}
+spec:
+  podTemplate:
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers: [{name: main, image: host, volumeMounts: [{name: data, mountPath: /data}]}]
+  volumeClaimTemplates:
+  - metadata: {name: data}
+    spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+"#;
+
+fn start(engine: &Engine) -> String {
+    stdout(&engine.kubectl_apply(SANDBOX));
+    stdout(&engine.kubectl(&["wait", "--for=condition=Ready", "sandbox/keeper", "--timeout=30s"]));
+    let rows: Value = serde_json::from_str(&stdout(&engine.asb(&["volume", "ls", "--json"]))).unwrap();
+    assert_eq!(rows[0]["usedBy"][0], "keeper");
+    rows[0]["name"].as_str().unwrap().to_owned()
+}
+
+fn inside(engine: &Engine, script: &str) -> String {
+    stdout(&engine.asb(&["exec", "keeper", "--", "sh", "-c", script]))
+}
+
+#[test]
+fn stopped_sandbox_keeps_its_volume_and_starts_again() {
+    let engine = Engine::start();
+    start(&engine);
+    inside(&engine, "echo kept > /data/file; echo lost > /tmp/file");
+    let stopped = engine.asb(&["stop", "keeper"]);
+    assert_eq!(stdout(&stopped), "keeper\n");
+    assert!(stopped.stderr.is_empty(), "{}", text(&stopped));
+    assert!(text(&engine.asb(&["ps"])).contains("Suspended"), "{}", text(&engine.asb(&["ps"])));
+    assert!(!engine.asb(&["exec", "keeper", "--", "true"]).status.success(), "nothing runs");
+    assert_eq!(stdout(&engine.asb(&["stop", "keeper"])), "keeper\n", "stopping twice is fine");
+    assert_eq!(stdout(&engine.asb(&["start", "keeper"])), "keeper\n");
+    assert_eq!(inside(&engine, "cat /data/file; cat /tmp/file 2>/dev/null || echo gone"), "kept\ngone\n");
+    stdout(&engine.asb(&["run", "--detach", "--name", "plain"]));
+    let plain = engine.asb(&["stop", "plain"]);
+    assert!(text(&plain).contains("no volumes"), "{}", text(&plain));
+    let nobody = engine.asb(&["stop", "nobody"]);
+    assert!(!nobody.status.success() && text(&nobody).contains("asb ps"), "{}", text(&nobody));
+    engine.stop();
+}
+
+#[test]
+fn volume_is_measured_exported_and_imported_with_owners_and_modes() {
+    let engine = Engine::start();
+    let dir = tempfile::tempdir().unwrap();
+    let archive = dir.path().join("data.tar");
+    let archive = archive.to_str().unwrap();
+    let volume = start(&engine);
+    let script = "cd /data && head -c 3000000 /dev/urandom > large && mkdir -p d/e && echo x > d/e/f && chown 12:34 d/e/f \
+        && chmod 640 d/e/f && ln d/e/f hard && ln -s /etc/passwd link && md5sum large > sum";
+    inside(&engine, script);
+    let busy = engine.asb(&["volume", "export", &volume, "-o", archive]);
+    assert!(!busy.status.success() && text(&busy).contains("asb stop keeper"), "{}", text(&busy));
+    stdout(&engine.asb(&["volume", "export", &volume, "-o", archive, "--force"]));
+    assert_eq!(fs::metadata(archive).unwrap().mode() & 0o777, 0o600);
+    let rows: Value = serde_json::from_str(&stdout(&engine.asb(&["volume", "du", "--json"]))).unwrap();
+    assert!(rows[0]["bytes"].as_u64().unwrap() >= 3_000_000 && rows[0]["files"] == 6, "{rows}");
+    assert!(stdout(&engine.asb(&["volume", "du"])).contains("SIZE"));
+
+    inside(&engine, "rm -rf /data/*; echo stays > /data/other");
+    let busy = engine.asb(&["volume", "import", &volume, archive]);
+    assert!(!busy.status.success() && text(&busy).contains("used by `keeper`"), "{}", text(&busy));
+    stdout(&engine.asb(&["stop", "keeper"]));
+    stdout(&engine.asb(&["volume", "import", &volume, archive]));
+    stdout(&engine.asb(&["start", "keeper"]));
+    let seen = inside(
+        &engine,
+        "cd /data && md5sum -c sum && stat -c '%u %g %a %h' d/e/f && readlink link && cat other",
+    );
+    assert_eq!(seen, "large: OK\n12 34 640 2\n/etc/passwd\nstays\n");
+    let piped = engine.asb(&["volume", "export", &volume, "--force"]);
+    assert!(piped.status.success() && piped.stdout.len() > 3_000_000, "to a pipe");
+    engine.stop();
+}
+
+#[test]
+fn archive_that_attacks_changes_nothing_outside_its_volume() {
+    let engine = Engine::start();
+    let volume = start(&engine);
+    stdout(&engine.asb(&["stop", "keeper"]));
+    let dir = tempfile::tempdir().unwrap();
+    let victim = dir.path().join("victim");
+    fs::write(&victim, "precious").unwrap();
+    let path = dir.path().join("evil.tar");
+    let import = |entries: &[(tar::EntryType, &str, &str)]| {
+        let mut builder = tar::Builder::new(fs::File::create(&path).unwrap());
+        for (kind, name, contents) in entries {
+            let mut header = tar::Header::new_gnu();
+            header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+            header.set_entry_type(*kind);
+            header.set_mode(0o644);
+            let is_link = *kind != tar::EntryType::Regular;
+            if is_link {
+                header.as_old_mut().linkname[..contents.len()].copy_from_slice(contents.as_bytes());
+            }
+            let data = if is_link { "" } else { *contents };
+            header.set_size(data.len() as u64);
+            header.set_cksum();
+            builder.append(&header, data.as_bytes()).unwrap();
+        }
+        builder.finish().unwrap();
+        let done = engine.asb(&["volume", "import", &volume, path.to_str().unwrap()]);
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious", "{}", text(&done));
+        done
+    };
+    use tar::EntryType::{Link, Regular, Symlink};
+    let victim_path = victim.to_str().unwrap();
+    assert!(!import(&[(Regular, "../../../escaped", "evil")]).status.success());
+    import(&[(Symlink, "out", dir.path().to_str().unwrap()), (Regular, "out/victim", "evil")]);
+    import(&[(Symlink, "direct", victim_path), (Regular, "direct", "evil")]);
+    assert!(!import(&[(Link, "hard", victim_path)]).status.success(), "no link to a file of the machine");
+    assert!(!engine.data_dir.path().join("escaped").exists());
+    let missing = engine.asb(&["volume", "import", "nothing", "-"]);
+    assert!(text(&missing).contains("asb volume ls"), "{}", text(&missing));
+    engine.stop();
+}

@@ -1,0 +1,179 @@
+//! Archives that come back as they went, and archives that attack.
+
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
+use std::path::Path;
+
+use super::*;
+
+fn packed(from: &Path) -> Vec<u8> {
+    let mut out = Vec::new();
+    pack(from, &mut out).expect("packed");
+    out
+}
+
+/// An archive by hand: names as they are given, whatever they are.
+fn archive(entries: &[(tar::EntryType, &str, &str, u32)]) -> Vec<u8> {
+    let mut builder = tar::Builder::new(Vec::new());
+    for (kind, name, contents, mode) in entries {
+        let mut header = tar::Header::new_gnu();
+        header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+        header.set_entry_type(*kind);
+        header.set_mode(*mode);
+        let is_link = kind.is_symlink() || kind.is_hard_link();
+        if is_link {
+            header.as_old_mut().linkname[..contents.len()].copy_from_slice(contents.as_bytes());
+        }
+        let data = if is_link { "" } else { contents };
+        header.set_size(data.len() as u64);
+        header.set_cksum();
+        builder.append(&header, data.as_bytes()).expect("appended");
+    }
+    builder.into_inner().expect("finished")
+}
+
+use tar::EntryType::{Char, Directory, Fifo, Link, Regular, Symlink};
+
+fn unpacked(entries: &[(tar::EntryType, &str, &str, u32)]) -> (tempfile::TempDir, Result<Contents, Error>) {
+    let top = tempfile::tempdir().expect("a directory");
+    std::fs::create_dir(top.path().join("into")).expect("made");
+    std::fs::write(top.path().join("outside"), "precious").expect("written");
+    let result = unpack(&*archive(entries), &top.path().join("into"), Purpose::Copy);
+    assert_eq!(std::fs::read_to_string(top.path().join("outside")).expect("there"), "precious");
+    let around: Vec<_> = std::fs::read_dir(top.path()).expect("readable").collect();
+    assert_eq!(around.len(), 2, "nothing is made outside: {around:?}");
+    (top, result)
+}
+
+#[test]
+fn volume_comes_back_as_it_was() {
+    let (from, to) = (tempfile::tempdir().expect("made"), tempfile::tempdir().expect("made"));
+    let path = |name: &str| from.path().join(name);
+    std::fs::create_dir_all(path("a/b")).expect("made");
+    std::fs::write(path("a/file"), "text").expect("written");
+    std::fs::write(path(".wh.odd"), "a name like any other").expect("written");
+    std::fs::set_permissions(path("a/file"), PermissionsExt::from_mode(0o4711)).expect("set");
+    std::os::unix::fs::chown(path("a"), Some(1234), Some(4321)).expect("owned");
+    std::fs::hard_link(path("a/file"), path("a/same")).expect("linked");
+    symlink("/etc/passwd", path("a/b/link")).expect("linked");
+    rustix::fs::mknodat(rustix::fs::CWD, path("fifo"), rustix::fs::FileType::Fifo, Mode::RUSR, 0)
+        .expect("made");
+    unpack(&*packed(from.path()), to.path(), Purpose::Volume).expect("unpacked");
+    let meta = |name: &str| to.path().join(name).symlink_metadata().expect(name);
+    assert_eq!((meta("a").uid(), meta("a").gid()), (1234, 4321));
+    assert_eq!(meta("a/file").mode() & 0o7777, 0o4711);
+    assert_eq!(meta("a/file").ino(), meta("a/same").ino(), "one file with two names");
+    assert_eq!(std::fs::read_link(to.path().join("a/b/link")).expect("a link"), Path::new("/etc/passwd"));
+    assert_eq!(std::fs::read_to_string(to.path().join(".wh.odd")).expect("there"), "a name like any other");
+    assert!(meta("fifo").file_type().is_fifo());
+    assert_eq!(packed(from.path()).len(), packed(to.path()).len());
+}
+
+#[test]
+fn size_counts_a_file_with_two_names_once() {
+    let dir = tempfile::tempdir().expect("made");
+    std::fs::write(dir.path().join("a"), vec![1; 100_000]).expect("written");
+    let before = size(dir.path()).expect("counted");
+    std::fs::hard_link(dir.path().join("a"), dir.path().join("b")).expect("linked");
+    symlink("/usr", dir.path().join("c")).expect("linked");
+    let after = size(dir.path()).expect("counted");
+    assert!(before.bytes >= 100_000 && after.bytes < before.bytes + 50_000, "{before:?} {after:?}");
+    assert_eq!((before.files, after.files), (1, 2));
+}
+
+#[test]
+fn packing_follows_no_link() {
+    let (dir, secret) = (tempfile::tempdir().expect("made"), tempfile::tempdir().expect("made"));
+    std::fs::write(secret.path().join("key"), "TOP-SECRET").expect("written");
+    symlink(secret.path(), dir.path().join("dir")).expect("linked");
+    symlink(secret.path().join("key"), dir.path().join("file")).expect("linked");
+    let tar = packed(dir.path());
+    assert!(!tar.windows(10).any(|bytes| bytes == b"TOP-SECRET"));
+}
+
+#[test]
+fn names_that_lead_outside_are_refused_or_end_inside() {
+    let (_top, result) = unpacked(&[(Regular, "../outside", "evil", 0o644)]);
+    assert!(result.is_err_and(|error| error.to_string().contains("..")));
+    let (_top, result) = unpacked(&[(Regular, "a/../../outside", "evil", 0o644)]);
+    assert!(result.is_err());
+    let (top, result) = unpacked(&[(Regular, "/outside", "evil", 0o644)]);
+    assert!(
+        result.is_ok() && top.path().join("into/outside").exists(),
+        "absolute names are below the target"
+    );
+}
+
+#[test]
+fn links_that_lead_outside_are_not_made_nor_written_through() {
+    for target in ["../outside", "/etc/passwd", "..", "a/../../outside", "/"] {
+        let (top, result) = unpacked(&[(Symlink, "link", target, 0o777), (Regular, "fine", "x", 0o644)]);
+        let contents = result.expect("the rest is unpacked");
+        assert!(contents.skipped.iter().any(|it| it.contains("link")), "{target}: {contents:?}");
+        assert!(top.path().join("into/link").symlink_metadata().is_err(), "{target}");
+    }
+    let (top, result) = unpacked(&[
+        (Directory, "d", "", 0o755),
+        (Symlink, "d/up", "../e", 0o777),
+        (Regular, "e/file", "x", 0o644),
+        (Regular, "d/up/through", "y", 0o644),
+    ]);
+    result.expect("links within the tree are fine");
+    assert_eq!(std::fs::read_to_string(top.path().join("into/e/through")).expect("there"), "y");
+    let (_top, result) = unpacked(&[(Symlink, "x", "..", 0o777), (Regular, "x/outside", "evil", 0o644)]);
+    drop(result);
+    // Links that are harmless where they are, and lead outside through each other.
+    let (top, result) = unpacked(&[
+        (Directory, "a/b", "", 0o755),
+        (Directory, "c", "", 0o755),
+        (Symlink, "a/b/s", "../../c", 0o777),
+        (Symlink, "z", "a/b/s/../../outside", 0o777),
+        (Symlink, "a/b/s/l", "../../../outside", 0o777),
+        (Link, "shallow", "a/b/s", 0o777),
+    ]);
+    assert_eq!(result.expect("the rest is unpacked").skipped.len(), 3);
+    assert!(top.path().join("into/a/b/s").symlink_metadata().is_ok(), "this one stays");
+    let (_top, result) = unpacked(&[(Link, "hard", "../outside", 0o644)]);
+    assert!(result.is_err(), "a hard link to a file outside");
+    let (_top, result) = unpacked(&[(Link, "hard", "/etc/passwd", 0o644)]);
+    assert!(result.is_err(), "a hard link to a file of the machine");
+}
+
+#[test]
+fn link_that_the_receiver_had_is_replaced_and_not_written_through() {
+    let top = tempfile::tempdir().expect("made");
+    std::fs::create_dir(top.path().join("into")).expect("made");
+    std::fs::write(top.path().join("outside"), "precious").expect("written");
+    symlink("../outside", top.path().join("into/file")).expect("linked");
+    let tar = archive(&[(Regular, "file", "new", 0o644)]);
+    unpack(&*tar, &top.path().join("into"), Purpose::Copy).expect("unpacked");
+    assert_eq!(std::fs::read_to_string(top.path().join("outside")).expect("there"), "precious");
+    assert_eq!(std::fs::read_to_string(top.path().join("into/file")).expect("there"), "new");
+}
+
+#[test]
+fn copies_have_no_rights_and_devices_of_others_and_belong_to_the_receiver() {
+    let mut tar =
+        archive(&[(Regular, "suid", "x", 0o6755), (Char, "device", "", 0o666), (Fifo, "fifo", "", 0o666)]);
+    let mut header = tar::Header::from_byte_slice(&tar[..512]).clone();
+    header.set_uid(1234);
+    header.set_cksum();
+    tar[..512].copy_from_slice(header.as_bytes());
+    let dir = tempfile::tempdir().expect("made");
+    let contents = unpack(&*tar, dir.path(), Purpose::Copy).expect("unpacked");
+    let suid = dir.path().join("suid").metadata().expect("there");
+    assert_eq!((suid.mode() & 0o7777, suid.uid()), (0o755, rustix::process::geteuid().as_raw()));
+    assert_eq!(contents.skipped.len(), 2, "{contents:?}");
+    assert_eq!(std::fs::read_dir(dir.path()).expect("readable").count(), 1);
+}
+
+#[test]
+fn directory_that_is_there_is_not_removed_for_a_file() {
+    for purpose in [Purpose::Copy, Purpose::Volume] {
+        let dir = tempfile::tempdir().expect("made");
+        std::fs::create_dir(dir.path().join("mine")).expect("made");
+        std::fs::write(dir.path().join("mine/file"), "precious").expect("written");
+        let tar = archive(&[(Regular, "mine", "evil", 0o644)]);
+        assert!(unpack(&*tar, dir.path(), purpose).is_err());
+        assert!(dir.path().join("mine/file").exists());
+    }
+}
