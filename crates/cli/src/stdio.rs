@@ -39,11 +39,9 @@ pub async fn exec(
 /// Waits for a signal that is to end this program; answers with the exit code that tells so.
 pub async fn ended_by_signal() -> ExitCode {
     let listen = |kind: SignalKind| async move {
-        match signal(kind) {
-            Ok(mut signals) if signals.recv().await.is_some() => {}
-            // Without a listener the signal does what it does to any program.
-            _ => std::future::pending().await,
-        }
+        // Without a listener the signal does what it does to any program.
+        let Ok(mut signals) = signal(kind) else { return std::future::pending().await };
+        signals.recv().await;
         ExitCode::from(128 + u8::try_from(kind.as_raw_value()).unwrap_or(0))
     };
     tokio::select! {

@@ -432,6 +432,22 @@ mod tests {
     }
 
     #[test]
+    fn input_and_terminal_are_what_the_container_asks_for() {
+        for (container, stdin, terminal) in [
+            (json!({}), Stdin::Empty, false),
+            (json!({"stdinOnce": true}), Stdin::Empty, false),
+            (json!({"stdin": true}), Stdin::Open, false),
+            (json!({"stdin": true, "stdinOnce": true, "tty": true}), Stdin::Once, true),
+        ] {
+            let process = spec(container).unwrap().process;
+            assert_eq!((process.stdin, process.terminal), (stdin, terminal));
+            assert_eq!(process.env.iter().any(|(name, _)| name == "TERM"), terminal);
+        }
+        let own = json!({"tty": true, "env": [{"name": "TERM", "value": "dumb"}]});
+        assert!(spec(own).unwrap().process.env.contains(&("TERM".into(), "dumb".into())));
+    }
+
+    #[test]
     fn user_of_the_image_is_found_by_name_and_the_pod_wins() {
         let web = |container| with_image(container, json!({"User": "web"}));
         let process = web(json!({})).unwrap().process;
