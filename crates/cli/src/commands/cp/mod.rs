@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
-use asb_runtime::tree::{self, Purpose};
+use asb_runtime::tree::{self, Contents, Purpose};
 
 use self::place::Place;
 use self::transfer::Transfer;
@@ -129,10 +129,18 @@ fn receive(mut tar: impl io::Read, to: Place, base: &Path, raw: bool) -> anyhow:
         std::fs::create_dir(&target).with_context(failed)?;
     }
     let contents = tree::unpack(tar, &target, Purpose::Copy).with_context(failed)?;
-    for skipped in contents.skipped {
-        eprintln!("left out {}", skipped.escape_debug());
-    }
+    tell_skipped(&contents);
     Ok(())
+}
+
+/// What an archive had and a copy of it has not. Names come from a sandbox: no terminal obeys them.
+pub fn tell_skipped(contents: &Contents) {
+    for skipped in &contents.skipped {
+        eprintln!("note: {}", skipped.escape_debug());
+    }
+    if contents.more_skipped > 0 {
+        eprintln!("note: {} more like these", contents.more_skipped);
+    }
 }
 
 #[cfg(test)]

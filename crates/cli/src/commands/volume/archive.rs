@@ -10,7 +10,7 @@ use asb_runtime::tree::{self, Purpose};
 use kube::Client;
 
 use super::{Export, Import, free_directory};
-use crate::commands::cp::bar;
+use crate::commands::cp::{bar, tell_skipped};
 use crate::data_dir::DataDir;
 use crate::failure::hinted;
 
@@ -46,8 +46,6 @@ pub async fn import(data_dir: &DataDir, client: Client, import: Import) -> anyho
     let unpacked = tokio::task::spawn_blocking(move || tree::unpack(counted, &into, Purpose::Volume)).await?;
     bar.finish_and_clear();
     let contents = unpacked.with_context(|| format!("failed to import into `{}`", import.name))?;
-    for skipped in contents.skipped {
-        eprintln!("{}", skipped.escape_debug());
-    }
+    tell_skipped(&contents);
     Ok(())
 }

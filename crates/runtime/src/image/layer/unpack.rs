@@ -47,8 +47,11 @@ pub struct Contents {
     pub entries: u64,
     /// Bytes of its files.
     pub bytes: u64,
-    /// Entries that sandboxes have no use for, each with the reason.
+    /// Entries that were left out or changed, each with the reason; the first of them.
     pub skipped: Vec<String>,
+    /// How many more there were.
+    #[serde(default)]
+    pub more_skipped: u64,
     /// Directories that the layer uses without saying what they are like.
     pub implied: Vec<PathBuf>,
 }
@@ -124,12 +127,12 @@ impl Unpacker<'_> {
             Kind::File => return self.file(&spot, &path, &entry, data),
             Kind::HardLink => return self.hard_link(&spot, &path, &entry),
             Kind::Symlink if self.purpose == Purpose::Copy && !self.stays(&path, &entry.link) => {
-                self.skip(&path, "it is a link to something outside of what is copied");
+                self.skip(&path, "left out: it is a link to something outside of what is copied");
                 Ok(())
             }
             Kind::Symlink => self.clear(&spot).and_then(|()| self.symlink(&spot, &entry)),
             Kind::Fifo if self.purpose == Purpose::Copy => {
-                self.skip(&path, "it is a pipe");
+                self.skip(&path, "left out: it is a pipe");
                 Ok(())
             }
             Kind::Fifo => self.clear(&spot).and_then(|()| self.fifo(&spot, &entry)),
@@ -264,7 +267,7 @@ impl Unpacker<'_> {
         }
         // Elsewhere, a symbolic link leads elsewhere.
         if self.purpose == Purpose::Copy && found.as_ref().is_some_and(is_symlink) {
-            self.skip(path, "it is a second name of a link");
+            self.skip(path, "left out: it is a second name of a link");
             return Ok(());
         }
         if target == path {
@@ -346,6 +349,8 @@ impl Unpacker<'_> {
     fn skip(&mut self, path: &Path, reason: &str) {
         if self.contents.skipped.len() < REMEMBERED {
             self.contents.skipped.push(format!("{}: {reason}", path.display()));
+        } else {
+            self.contents.more_skipped += 1;
         }
     }
 
