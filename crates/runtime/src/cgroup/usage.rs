@@ -23,10 +23,10 @@ pub struct Stats {
 }
 
 impl Cgroups {
-    /// Reads the counters; those of a sandbox that is gone are all missing.
-    pub fn usage(&self, sandbox: &SandboxId) -> Stats {
+    /// Reads the counters of a sandbox, by the slot it began as; those of one that is gone are all missing.
+    pub fn usage(&self, slot: &SandboxId) -> Stats {
         let read = |hierarchy: &Hierarchy, file: &str| {
-            std::fs::read_to_string(self.place(hierarchy, sandbox).join(file)).ok()
+            std::fs::read_to_string(self.place(hierarchy, slot).join(file)).ok()
         };
         let mut stats = Stats::default();
         if let Some(hierarchy) = &self.cpuacct {

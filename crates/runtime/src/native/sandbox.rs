@@ -107,7 +107,7 @@ impl Sandbox {
 
     /// What it uses right now. Costs a few small reads, and nothing while nobody asks.
     pub fn stats(&self) -> Stats {
-        self.inner.shared.cgroups.usage(self.id())
+        self.inner.shared.cgroups.usage(self.slot())
     }
 
     /// The log files, oldest first: lines of `<RFC 3339 time> stdout|stderr F|P <text>`.
