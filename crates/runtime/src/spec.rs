@@ -38,6 +38,9 @@ pub struct Spec {
     /// Contents of `/etc/resolv.conf`. `None`: lookups are refused at once.
     #[serde(default)]
     pub resolv_conf: Option<String>,
+    /// A file inside, made at the start, whose contents outlive the main process: [`crate::Sandbox::last_words`].
+    #[serde(default)]
+    pub last_words: Option<PathBuf>,
     /// The caller's own notes, stored with the sandbox and given back by [`crate::Native::list`].
     pub labels: std::collections::BTreeMap<String, String>,
 }
@@ -161,6 +164,7 @@ impl Spec {
             }
         }
         absolute("process.cwd", &self.process.cwd)?;
+        self.last_words.iter().try_for_each(|path| absolute("last_words", path))?;
         let groups = self.process.groups.iter().map(|id| ("process.groups", *id));
         let ids = [("process.uid", self.process.uid), ("process.gid", self.process.gid)];
         for (field, id) in ids.into_iter().chain(groups) {

@@ -1,6 +1,6 @@
 //! Connections to ports inside: made here, where the loopback interface is the sandbox's, and handed out.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 
 use asb_supervisor::wire::{FailureKind, Reply};
@@ -11,33 +11,47 @@ use crate::peer::{Peer, Work};
 use crate::spawn::failed;
 
 /// Begins to connect; the result is for [`finish`].
-pub fn begin(peer: &mut Peer, port: u16) {
-    // On loopback a refusal is known at once, so the second family costs nothing.
-    let socket = match open(SocketAddr::from((Ipv4Addr::LOCALHOST, port))) {
-        Err(Errno::CONNREFUSED) => open(SocketAddr::from((Ipv6Addr::LOCALHOST, port))),
-        other => other,
-    };
-    match socket {
-        Ok(socket) => peer.work = Work::Dialing(socket),
-        Err(errno) => refuse(peer, errno),
-    }
+pub fn begin(peer: &mut Peer, port: u16, address: Option<Ipv4Addr>) {
+    let mut places = vec![IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST)];
+    places.extend(address.map(IpAddr::from));
+    places.reverse();
+    next(peer, port, places, Errno::CONNREFUSED);
 }
 
-/// Hands the connection out when it is made.
+/// Hands the connection out when it is made, or tries the next place.
 pub fn finish(peer: &mut Peer) {
-    let Work::Dialing(socket) = &peer.work else { return };
-    let result = match sockopt::socket_error(socket) {
-        Ok(Ok(())) => rustix::net::getpeername(socket).map(drop),
+    let Work::Dialing { socket, port, places } = &mut peer.work else { return };
+    let result = match sockopt::socket_error(&*socket) {
+        Ok(Ok(())) => rustix::net::getpeername(&*socket).map(drop),
         Ok(Err(errno)) | Err(errno) => Err(errno),
     };
     match result {
         Ok(()) => {
-            let Work::Dialing(socket) = std::mem::replace(&mut peer.work, Work::Over) else { return };
+            let Work::Dialing { socket, .. } = std::mem::replace(&mut peer.work, Work::Over) else { return };
             peer.reply(&Reply::Connected, Some(socket.as_fd()));
         }
         Err(Errno::NOTCONN) => {} // still on its way
-        Err(errno) => refuse(peer, errno),
+        Err(errno) => {
+            let (port, places) = (*port, std::mem::take(places));
+            next(peer, port, places, errno);
+        }
     }
+}
+
+/// Begins to connect to the last of these places that can be tried; `why` is what the one before said.
+fn next(peer: &mut Peer, port: u16, mut places: Vec<IpAddr>, mut why: Errno) {
+    while let Some(place) = places.pop() {
+        match open(SocketAddr::from((place, port))) {
+            Ok(socket) => {
+                peer.work = Work::Dialing { socket, port, places };
+                return;
+            }
+            // That there is no IPv6 is not what is wrong.
+            Err(_) if place.is_ipv6() => {}
+            Err(errno) => why = errno,
+        }
+    }
+    refuse(peer, why);
 }
 
 fn open(address: SocketAddr) -> Result<OwnedFd, Errno> {

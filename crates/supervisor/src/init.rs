@@ -1,10 +1,10 @@
 //! The second stage: process 1 inside. Prepares what it can, waits for what is to run, finishes the root, gives up its
 //! rights, starts the main process and stays.
 
-use std::io::Write;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, OwnedFd};
 
-use asb_supervisor::launch::{ExitRecord, Failure, Launch, Main, Slot, file};
+use asb_supervisor::launch::{ExitRecord, Failure, LAST_WORDS, Launch, Main, Slot, file};
 use asb_supervisor::wire::Failed;
 use rustix::fs::{Mode, OFlags, open, openat};
 use rustix::io::Errno;
@@ -14,6 +14,7 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space}
 use crate::dev::Devices;
 use crate::log::Log;
 use crate::order::Order;
+use crate::root::Root;
 use crate::seccomp::Filter;
 use crate::serve::{End, Server};
 use crate::skeleton::Skeleton;
@@ -46,12 +47,13 @@ pub fn run(slot: &Slot, kept: Kept, orders: OwnedFd, report: OwnedFd) {
         Err(failure) => return answer(report, Some(&failure)),
     };
     drop(orders);
-    let (server, log, main) = match prepared.and_then(|prepared| begin(slot, kept, prepared, order)) {
-        Ok(begun) => begun,
-        Err(failure) => return answer(report, Some(&failure)),
-    };
+    let (server, log, main, last_words) =
+        match prepared.and_then(|prepared| begin(slot, kept, prepared, order)) {
+            Ok(begun) => begun,
+            Err(failure) => return answer(report, Some(&failure)),
+        };
     answer(report, None);
-    serve(server, log, main);
+    serve(server, log, main, last_words);
 }
 
 /// Tells the launcher what went wrong, if anything did.
@@ -69,11 +71,15 @@ fn prepare(slot: &Slot) -> Result<Prepared> {
     Ok(Prepared { skeleton: Skeleton::new(slot)?, filter: Filter::new() })
 }
 
-fn begin(slot: &Slot, kept: Kept, prepared: Prepared, order: Order) -> Result<(Server, Log, Option<Pid>)> {
+/// What process 1 has when the main process runs.
+type Begun = (Server, Log, Option<Pid>, Option<OwnedFd>);
+
+fn begin(slot: &Slot, kept: Kept, prepared: Prepared, order: Order) -> Result<Begun> {
     let (launch, network) = order.read()?;
     rustix::system::sethostname(launch.hostname.as_bytes()).step("set the host name")?;
     enter_network(&launch, network)?;
-    let Devices { null, terminals } = root::enter(slot, &launch, &kept.namespace, prepared.skeleton)?;
+    let Root { devices, last_words } = root::enter(slot, &launch, &kept.namespace, prepared.skeleton)?;
+    let Devices { null, terminals } = devices;
     detach_from_launcher(&null)?;
     rights::give_up(slot.supervisor_id)?;
 
@@ -82,7 +88,7 @@ fn begin(slot: &Slot, kept: Kept, prepared: Prepared, order: Order) -> Result<(S
     let ground = Ground { namespace: kept.namespace, terminals, null, filter: prepared.filter };
     let mut server = Server::new(ground, kept.listener, signals);
     let main = if launch.main.argv.is_empty() { None } else { Some(start_main(&mut server, launch.main)?) };
-    Ok((server, log, main))
+    Ok((server, log, main, last_words))
 }
 
 /// The network namespace that was given, or else a new one.
@@ -132,11 +138,22 @@ fn program_failure(failed: Failed) -> Failure {
 }
 
 /// Serves until the main process has ended, then ends everything else, and records how it went.
-fn serve(mut server: Server, mut log: Log, main: Option<Pid>) {
+fn serve(mut server: Server, mut log: Log, main: Option<Pid>, last_words: Option<OwnedFd>) {
     let End { status, at } = server.run(&mut log, main);
     server.end_everything(&mut log);
     // Without a record the sandbox counts as killed, which is the best that is known then.
-    let _ = record(log.directory(), &ExitRecord { status, at });
+    let last_words = last_words.and_then(read_last_words);
+    let _ = record(log.directory(), &ExitRecord { status, at, last_words });
+}
+
+/// The end of the file: that is where a program says what was wrong. Nobody is left who could write to it.
+fn read_last_words(file: OwnedFd) -> Option<String> {
+    let mut file = std::fs::File::from(file);
+    let length = file.metadata().ok()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(LAST_WORDS))).ok()?;
+    let mut text = Vec::new();
+    file.take(LAST_WORDS).read_to_end(&mut text).ok()?;
+    (!text.is_empty()).then(|| String::from_utf8_lossy(&text).into_owned())
 }
 
 /// Durably, and whole or not at all: this is asked for as long as the sandbox is not deleted.

@@ -72,6 +72,11 @@ impl Inside {
         }
     }
 
+    /// The file at `path`, to read from.
+    pub fn readable(&self, path: &Path) -> Result<OwnedFd> {
+        self.open(path, OFlags::RDONLY | OFlags::NONBLOCK).step_at("open file", path)
+    }
+
     /// Puts a file with these contents at `path`, in place of whatever is there, be it a link.
     pub fn write(&self, path: &Path, contents: &[u8]) -> Result<()> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {

@@ -60,6 +60,9 @@ pub struct Launch {
     pub network: bool,
     /// Contents of `/etc/resolv.conf`.
     pub resolv_conf: Option<String>,
+    /// A file inside, made empty and for everybody, whose contents go into the [`ExitRecord`].
+    #[serde(default)]
+    pub last_words: Option<PathBuf>,
     pub log_bytes: u64,
     pub main: Main,
 }
@@ -152,7 +155,13 @@ pub struct ExitRecord {
     pub status: crate::wire::Status,
     /// Nanoseconds since 1970.
     pub at: u64,
+    /// What was in the file of [`Launch::last_words`], at most [`LAST_WORDS`] bytes of it; `None`: nothing.
+    #[serde(default)]
+    pub last_words: Option<String>,
 }
+
+/// No more than this is kept of what a main process leaves behind.
+pub const LAST_WORDS: u64 = 4096;
 
 /// File names in the sandbox's directory.
 pub mod file {

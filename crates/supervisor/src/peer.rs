@@ -29,7 +29,12 @@ pub enum Work {
     },
     Running(rustix::process::Pid),
     /// A connection on its way to a port inside.
-    Dialing(OwnedFd),
+    Dialing {
+        socket: OwnedFd,
+        port: u16,
+        /// Where to try next, the last one first.
+        places: Vec<std::net::IpAddr>,
+    },
     /// All said; closed at the end of the turn.
     Over,
 }

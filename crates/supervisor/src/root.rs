@@ -17,8 +17,15 @@ use crate::mount;
 use crate::skeleton::{READ_ONLY, Skeleton, plain};
 use crate::step::{Result, Step};
 
+/// What the supervisor keeps of the root, whatever is put in its place later.
+pub struct Root {
+    pub devices: Devices,
+    /// The file that [`Launch::last_words`] names.
+    pub last_words: Option<OwnedFd>,
+}
+
 /// Builds the root and makes it the root of this mount namespace. The current directory is that of the sandbox.
-pub fn enter(slot: &Slot, launch: &Launch, namespace: &OwnedFd, skeleton: Skeleton) -> Result<Devices> {
+pub fn enter(slot: &Slot, launch: &Launch, namespace: &OwnedFd, skeleton: Skeleton) -> Result<Root> {
     let inside = Inside::new(overlay(launch, namespace, &skeleton.scratch)?, slot.first_id);
     for path in &launch.host_dirs {
         host_directory(&inside, path)?;
@@ -30,12 +37,17 @@ pub fn enter(slot: &Slot, launch: &Launch, namespace: &OwnedFd, skeleton: Skelet
     for bind in &launch.binds {
         volume(&inside, bind, slot, launch, namespace)?;
     }
+    let last_words = launch
+        .last_words
+        .as_ref()
+        .map(|path| last_words(&inside, path, slot, &skeleton.scratch))
+        .transpose()?;
     inside.directory(Path::new(&launch.main.cwd))?;
     if launch.read_only_root {
         mount::restrict(&inside.root(), READ_ONLY, false).step_at("make read-only", "/")?;
     }
     pivot(&inside)?;
-    Ok(skeleton.devices)
+    Ok(Root { devices: skeleton.devices, last_words })
 }
 
 /// The image's layers with their ids mapped, under an upper layer that belongs to the sandbox's own ids.
@@ -100,6 +112,27 @@ fn names(inside: &Inside, slot: &Slot, launch: &Launch, scratch: &OwnedFd) -> Re
         mount::attach(&view, &inside.file(&to)?).step_at("attach", &to)?;
     }
     Ok(())
+}
+
+/// An empty file that everybody may write to, even where nothing else can be written.
+fn last_words(inside: &Inside, path: &Path, slot: &Slot, scratch: &OwnedFd) -> Result<OwnedFd> {
+    let open_to_everybody = |file: OwnedFd| {
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(0o666)).step_at("open to everybody", path)?;
+        Ok(file)
+    };
+    // `/dev` is in memory and the sandbox's own already: the usual place costs no mount.
+    if path.parent() == Some(Path::new("/dev")) && matches!(inside.find(path), Err(Errno::NOENT)) {
+        inside.write(path, b"")?;
+        return open_to_everybody(inside.readable(path)?);
+    }
+    let name = Path::new("/last-words");
+    let scratch = Inside::new(scratch.try_clone().step("keep the scratch directory")?, slot.first_id);
+    scratch.write(name, b"")?;
+    let view = mount::view_of(&scratch.file(name)?).step_at("view", path)?;
+    let target = inside.file(path)?;
+    refuse_kernel_filesystem(&target).step_at("mount a file over", path)?;
+    mount::attach(&view, &target).step_at("attach", path)?;
+    open_to_everybody(scratch.readable(name)?)
 }
 
 fn sandboxd(inside: &Inside, program: &Path) -> Result<()> {

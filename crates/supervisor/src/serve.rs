@@ -132,7 +132,7 @@ impl Server {
             fds.push(PollFd::new(&peer.socket, PollFlags::IN));
             let work = match &peer.work {
                 Work::Spawning { spawning, .. } => PollFd::new(&spawning.status, PollFlags::IN),
-                Work::Dialing(socket) => PollFd::new(socket, PollFlags::OUT),
+                Work::Dialing { socket, .. } => PollFd::new(socket, PollFlags::OUT),
                 _ => continue,
             };
             watched.push(Watched::Work(index));
@@ -217,8 +217,8 @@ impl Server {
         match (request, &peer.work) {
             (Request::Exec(exec), Work::Idle) => self.exec(index, exec, fds),
             (Request::Attach(wanted), Work::Idle) => self.attach(index, wanted, fds, main),
-            (Request::Dial { port }, Work::Idle) => {
-                dial::begin(peer, port);
+            (Request::Dial { port, address }, Work::Idle) => {
+                dial::begin(peer, port, address);
                 self.progress(index);
             }
             (Request::Signal { signal }, Work::Running(pid)) => {
@@ -288,7 +288,7 @@ impl Server {
     fn progress(&mut self, index: usize) {
         let Some(peer) = self.peers.get_mut(index) else { return };
         match &mut peer.work {
-            Work::Dialing(_) => dial::finish(peer),
+            Work::Dialing { .. } => dial::finish(peer),
             Work::Spawning { spawning, argv, cwd } => {
                 let pid = spawning.pid;
                 match spawning.outcome(argv, cwd) {

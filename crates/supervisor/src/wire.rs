@@ -30,6 +30,8 @@
 //! Fields are only ever added, and must be optional; fields a side does not know are ignored; a request a supervisor
 //! does not know is answered by `failed` with kind `unsupported`. A generation is counted up when a request is added.
 
+use std::net::Ipv4Addr;
+
 use serde::{Deserialize, Serialize};
 
 /// What this build of the supervisor speaks.
@@ -58,6 +60,9 @@ pub enum Request {
     /// Connect to a TCP port on the loopback interface inside.
     Dial {
         port: u16,
+        /// Where to try when nothing listens there.
+        #[serde(default)]
+        address: Option<Ipv4Addr>,
     },
     /// Kill everything and end.
     Stop,
@@ -194,7 +199,8 @@ mod tests {
 
     #[test]
     fn fields_of_a_later_generation_are_ignored() {
-        assert_eq!(parse::<Request>(r#"{"type":"dial","port":80,"tls":true}"#), Request::Dial { port: 80 });
+        let dial = Request::Dial { port: 80, address: None };
+        assert_eq!(parse::<Request>(r#"{"type":"dial","port":80,"tls":true}"#), dial);
     }
 
     #[test]

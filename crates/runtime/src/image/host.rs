@@ -111,8 +111,7 @@ pub fn build(directory: &Path) -> io::Result<Image> {
         drop(lock);
     }
     let file = |wanted: &str| FILES.iter().find(|(name, _)| *name == wanted).map_or("", |(_, text)| text);
-    let env =
-        ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8"];
+    let env = ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C.UTF-8"];
     Ok(Image {
         root: RootFs { layers: vec![layer], host_dirs: host_dirs() },
         config: Config {

@@ -1,12 +1,16 @@
 //! A handle on one sandbox. Holds nothing of it open: all state is the supervisor's or on disk.
 
 use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use asb_supervisor::launch::{ExitRecord, Identity, SANDBOXD, file};
 use asb_supervisor::wire::{Failed, FailureKind, Reply, Request, Status};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 use super::client::{Connection, unexpected};
 use super::{Attach, Ended, Error, Exec, Exit, SANDBOXD_PORT, Session, Shared, delete, session};
@@ -84,17 +88,40 @@ impl Sandbox {
     ///
     /// When nothing listens on [`SANDBOXD_PORT`], `sandboxd` is started inside first.
     pub async fn dial(&self, port: u16) -> Result<tokio::net::TcpStream, Error> {
-        match self.dial_once(port).await {
+        match self.dial_once(port, None).await {
             Err(Error::Refused { .. }) if port == SANDBOXD_PORT => {}
             other => return other,
         }
         let _one_at_a_time = self.inner.sandboxd.lock().await;
-        match self.dial_once(port).await {
+        match self.dial_once(port, None).await {
             Err(Error::Refused { .. }) => {}
             other => return other,
         }
         self.start_sandboxd().await?;
-        self.dial_once(port).await
+        self.dial_once(port, None).await
+    }
+
+    /// Connects to what listens now, on loopback or on the sandbox's own address. Starts nothing.
+    pub async fn reach(&self, port: u16) -> Result<tokio::net::TcpStream, Error> {
+        self.dial_once(port, self.spec().address).await
+    }
+
+    /// The network namespace of a running sandbox; `None` when it has ended.
+    pub fn network(&self) -> io::Result<Option<OwnedFd>> {
+        let path = format!("/proc/{}/ns/net", self.inner.identity.pid);
+        let namespace = match rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
+            // One that ended and that nobody has collected has none either.
+            Err(Errno::NOENT) => return Ok(None),
+            opened => opened?,
+        };
+        // Looked at after opening: if the pid is another process's by now, so is the namespace.
+        Ok(Process::find(&self.inner.identity)?.map(|_| namespace))
+    }
+
+    /// What the main process left in the file of [`Spec::last_words`], once it has ended.
+    pub fn last_words(&self) -> Option<String> {
+        let text = std::fs::read(self.place().join(file::RUN).join(file::EXIT)).ok()?;
+        serde_json::from_slice::<ExitRecord>(&text).ok()?.last_words
     }
 
     /// Sends a signal to the main process.
@@ -133,8 +160,8 @@ impl Sandbox {
         delete::remove(&self.inner.shared, self.id(), self.slot()).await
     }
 
-    async fn dial_once(&self, port: u16) -> Result<tokio::net::TcpStream, Error> {
-        match self.ask(&Request::Dial { port }).await {
+    async fn dial_once(&self, port: u16, address: Option<Ipv4Addr>) -> Result<tokio::net::TcpStream, Error> {
+        match self.ask(&Request::Dial { port, address }).await {
             Ok((Reply::Connected, Some(fd))) => {
                 let stream = std::net::TcpStream::from(fd);
                 stream.set_nonblocking(true).map_err(|error| self.talk(error))?;
@@ -159,7 +186,7 @@ impl Sandbox {
     }
 
     /// One request that has one answer.
-    async fn ask(&self, request: &Request) -> Result<(Reply, Option<std::os::fd::OwnedFd>), Error> {
+    async fn ask(&self, request: &Request) -> Result<(Reply, Option<OwnedFd>), Error> {
         let connection = self.connect().await?;
         connection.send(request, &[]).await.map_err(|error| self.talk(error))?;
         match connection.reply().await.map_err(|error| self.talk(error))? {
@@ -199,7 +226,7 @@ impl Sandbox {
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
-                let record = ExitRecord { status: Status::Signal(libc::SIGKILL), at };
+                let record = ExitRecord { status: Status::Signal(libc::SIGKILL), at, last_words: None };
                 self.keep(&path, &record).map_err(|error| failed("write the exit record", error))?;
                 record
             }

@@ -120,6 +120,7 @@ fn launch_of(shared: &Shared, spec: &Spec) -> Launch {
         address: spec.address,
         network: spec.network,
         resolv_conf: spec.resolv_conf.clone(),
+        last_words: spec.last_words.clone(),
         log_bytes: spec.limits.log_bytes,
         main: Main {
             argv: spec.process.argv.clone(),

@@ -259,3 +259,60 @@ async fn sandbox_starts_in_the_network_namespace_it_is_given() {
     assert!(refused.is_err(), "never in the machine's own");
     world.finish().await;
 }
+
+#[tokio::test]
+async fn last_words_are_kept_wherever_they_are_written() {
+    let world = World::new();
+    for (path, script) in [
+        ("/dev/termination-log", "printf first > /dev/termination-log; printf bye > /dev/termination-log"),
+        ("/opt/deep/words", "printf bye > /opt/deep/words"),
+    ] {
+        let mut spec = world.spec(&["sh", "-c", script]);
+        (spec.last_words, spec.read_only_root, spec.process.uid) = (Some(path.into()), true, 1000);
+        spec.process.cwd = "/".into();
+        let sandbox = world.native.start(&spec).await.expect("starts");
+        assert_eq!(wait(&sandbox).await.exit, Exit::Code(0));
+        assert_eq!(sandbox.last_words().as_deref(), Some("bye"), "{path}");
+    }
+    let sandbox = world.start(&["true"]).await;
+    wait(&sandbox).await;
+    assert_eq!(sandbox.last_words(), None);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn second_sandbox_can_be_started_where_the_first_one_is() {
+    let world = World::new();
+    let first = world.start(&["python3", "-m", "http.server", "8000", "--bind", "127.0.0.1"]).await;
+    let network = first.network().expect("can be looked at").expect("it runs");
+    let second = world.native.start_in(network, &world.spec(&["sleep", "1000"])).await.expect("starts");
+    let ask = "until python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", 8000))' 2>/dev/null; do sleep 0.1; done; echo there";
+    assert_eq!(run(&second, &shell(ask)).await.stdout, "there\n");
+    second.reach(8000).await.expect("the port of the first is that of the second");
+    assert!(matches!(second.reach(8888).await, Err(Error::Refused { .. })), "nothing is started for it");
+    assert!(second.dial(8000).await.is_ok(), "loopback is the same for both");
+    first.delete().await.expect("deletes");
+    assert!(first.network().expect("can be looked at").is_none());
+    assert!(second.network().expect("can be looked at").is_some(), "it stays for as long as one is in it");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn port_is_reached_on_the_address_of_the_sandbox_too() {
+    let world = World::new();
+    let mut spec = world.spec(&["python3", "-m", "http.server", "8000", "--bind", "10.9.8.7"]);
+    spec.address = Some("10.9.8.7".parse().expect("an address"));
+    let sandbox = world.native.start(&spec).await.expect("starts");
+    let wait = "until python3 -c 'import socket; socket.create_connection((\"10.9.8.7\", 8000))' 2>/dev/null; do sleep 0.1; done";
+    assert_eq!(run(&sandbox, &shell(wait)).await.exit, Exit::Code(0));
+    sandbox.reach(8000).await.expect("reached");
+    assert!(
+        matches!(sandbox.dial(8000).await, Err(Error::Refused { .. })),
+        "a forwarded port is on loopback"
+    );
+    let serve = "python3 -m http.server 8001 --bind ::1 >/dev/null 2>&1 & \
+        until python3 -c 'import socket; socket.create_connection((\"::1\", 8001))' 2>/dev/null; do sleep 0.1; done";
+    assert_eq!(run(&sandbox, &shell(serve)).await.exit, Exit::Code(0));
+    sandbox.dial(8001).await.expect("reached on the loopback of IPv6");
+    world.finish().await;
+}
