@@ -144,6 +144,9 @@ pub struct Exec {
     pub name: String,
     #[arg(last = true, required = true, value_name = "CMD")]
     pub command: Vec<String>,
+    /// Which of several containers; the first one unless the Pod names its default
+    #[arg(long, short)]
+    pub container: Option<String>,
     #[command(flatten)]
     pub streams: Streams,
     #[command(flatten)]
@@ -191,6 +194,12 @@ pub struct Logs {
     /// Show when each line was printed
     #[arg(long)]
     pub timestamps: bool,
+    /// Which of several containers; the first one unless the Pod names its default
+    #[arg(long, short)]
+    pub container: Option<String>,
+    /// Of the instance before the one that runs
+    #[arg(long, short)]
+    pub previous: bool,
     #[command(flatten)]
     pub target: Target,
 }

@@ -3,6 +3,7 @@
 mod args;
 mod commands;
 mod connect;
+mod container;
 mod data_dir;
 mod engine;
 mod failure;

@@ -13,11 +13,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::Streams;
+use crate::container;
 
 /// Runs a command in a Pod with our streams; returns its exit code.
 pub async fn exec(
     pods: &Api<Pod>,
     pod: &str,
+    container: Option<String>,
     command: &[String],
     streams: &Streams,
 ) -> anyhow::Result<ExitCode> {
@@ -26,12 +28,17 @@ pub async fn exec(
         stdout: true,
         stderr: !streams.tty,
         tty: streams.tty,
+        container,
         ..AttachParams::default()
     };
-    let process = pods
-        .exec(pod, command, &params)
-        .await
-        .with_context(|| format!("failed to run a command in `{pod}`"))?;
+    let mut process = pods.exec(pod, command, &params).await;
+    if process.is_err()
+        && params.container.is_none()
+        && let Some(name) = container::default(pods, pod).await
+    {
+        process = pods.exec(pod, command, &AttachParams { container: Some(name), ..params }).await;
+    }
+    let process = process.with_context(|| format!("failed to run a command in `{pod}`"))?;
     let _raw = if streams.tty && streams.interactive { RawTerminal::enter() } else { None };
     join(process, streams.tty).await
 }

@@ -1,4 +1,4 @@
-//! The image of a Pod: found here, or brought here, as the kubelet does it and in its words.
+//! The image of a container: found here, or brought here, as the kubelet does it and in its words.
 
 use std::time::Instant;
 
@@ -9,10 +9,8 @@ use kube::{Api, Client, ResourceExt};
 
 use crate::event;
 use crate::failure::with_causes;
-use crate::pod::spec::{Refusal, container};
-
-/// Where the name of the image stands.
-const FIELD: &str = "spec.containers[0].image";
+use crate::pod::container::Slot;
+use crate::pod::spec::Refusal;
 
 /// When to ask the registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,24 +41,25 @@ enum Step {
     NeverPull,
 }
 
-/// Looks for the image of a Pod on this machine.
-pub async fn find(client: &Client, images: &Images, pod: &Pod) -> Result<Found, Refusal> {
-    let (name, policy) = container(pod).map_or(("", Policy::IfNotPresent), |it| (image_name(it), policy(it)));
+/// Looks for the image of a container on this machine.
+pub async fn find(client: &Client, images: &Images, pod: &Pod, slot: Slot) -> Result<Found, Refusal> {
+    let (name, policy) = slot.of(pod).map_or(("", Policy::IfNotPresent), |it| (image_name(it), policy(it)));
+    let field = field(slot);
     if name == HOST {
         return Ok(Found::Here(Box::new(Held { image: images.host(), _lease: None })));
     }
     let reference = Reference::parse(name).map_err(|error| {
         Refusal::new(
             "InvalidImageName",
-            format!("{FIELD}: failed to apply default image tag {name:?}: {error}"),
+            format!("{field}: failed to apply default image tag {name:?}: {error}"),
         )
     })?;
-    let held = held(images, name).await?;
+    let held = held(images, name, &field).await?;
     match step(policy, held.is_some(), images.can_pull(&reference)) {
         Step::Pull => Ok(Found::Elsewhere(reference)),
         Step::NeverPull => {
             let message =
-                format!("{FIELD}: container image {name:?} is not present with pull policy of Never");
+                format!("{field}: container image {name:?} is not present with pull policy of Never");
             Err(Refusal::new("ErrImageNeverPull", message))
         }
         Step::Use | Step::Missing => match held {
@@ -73,26 +72,27 @@ pub async fn find(client: &Client, images: &Images, pod: &Pod) -> Result<Found, 
                 );
                 Ok(Found::Here(held))
             }
-            None => Err(missing(images, name)),
+            None => Err(missing(images, name, &field)),
         },
     }
 }
 
-/// Brings the image of a Pod here.
+/// Brings the image of a container here.
 pub async fn pull(
     client: &Client,
     images: &Images,
     pod: &Pod,
+    slot: Slot,
     reference: &Reference,
 ) -> Result<Box<Held>, Refusal> {
-    let name = container(pod).map_or("", image_name);
+    let (name, field) = (slot.of(pod).map_or("", image_name), field(slot));
     event::tell(client, pod, "Pulling", &format!("Pulling image {name:?}")).await;
     let (begun, keyring) = (Instant::now(), keyring(client, pod).await);
     let waiting = images.turn(reference).await;
     let since = Instant::now();
-    images.pull(reference, &keyring, |_| {}).await.map_err(|error| refusal(&error))?;
+    images.pull(reference, &keyring, |_| {}).await.map_err(|error| refusal(&error, &field))?;
     drop(waiting);
-    let held = held(images, name).await?.ok_or_else(|| missing(images, name))?;
+    let held = held(images, name, &field).await?.ok_or_else(|| missing(images, name, &field))?;
     let message = format!(
         "Successfully pulled image {name:?} in {:?} ({:?} including waiting). Image size: {} bytes.",
         milliseconds(since),
@@ -109,8 +109,8 @@ pub fn is_about(refusal: &Refusal) -> bool {
 }
 
 /// How the failure is told in an event.
-pub fn failure(pod: &Pod, refusal: &Refusal) -> String {
-    let name = container(pod).map_or("", image_name);
+pub fn failure(container: Option<&Container>, refusal: &Refusal) -> String {
+    let name = container.map_or("", image_name);
     match refusal.reason {
         "ErrImagePull" => format!("Failed to pull image {name:?}: {}", refusal.message),
         _ => refusal.message.clone(),
@@ -118,8 +118,8 @@ pub fn failure(pod: &Pod, refusal: &Refusal) -> String {
 }
 
 /// How the wait for the next try is told.
-pub fn back_off(pod: &Pod, refusal: &Refusal) -> Refusal {
-    let name = container(pod).map_or("", image_name);
+pub fn back_off(container: Option<&Container>, refusal: &Refusal) -> Refusal {
+    let name = container.map_or("", image_name);
     Refusal::new(
         "ImagePullBackOff",
         format!("Back-off pulling image {name:?}: {}: {}", refusal.reason, refusal.message),
@@ -154,11 +154,13 @@ fn policy(container: &Container) -> Policy {
     }
 }
 
-async fn held(images: &Images, name: &str) -> Result<Option<Box<Held>>, Refusal> {
+async fn held(images: &Images, name: &str, field: &str) -> Result<Option<Box<Held>>, Refusal> {
     let (images, name) = (images.clone(), name.to_owned());
     let found = tokio::task::spawn_blocking(move || images.find(&name)).await;
     let found = found.map_err(|error| Refusal::new("ErrImagePull", error.to_string()))?;
-    Ok(found.map_err(|error| refusal(&error))?.map(|(image, lease)| Box::new(Held { image, _lease: lease })))
+    Ok(found
+        .map_err(|error| refusal(&error, field))?
+        .map(|(image, lease)| Box::new(Held { image, _lease: lease })))
 }
 
 /// Logins from `spec.imagePullSecrets`. One that cannot be read is told about, and done without.
@@ -196,14 +198,19 @@ fn logins(secret: &Secret) -> Result<Keyring, String> {
     }
 }
 
-fn refusal(error: &Error) -> Refusal {
-    let hint = error.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
-    Refusal::new("ErrImagePull", format!("{FIELD}: {}{hint}", with_causes(error)))
+/// Where the name of the image stands.
+fn field(slot: Slot) -> String {
+    format!("{}.image", slot.path())
 }
 
-fn missing(images: &Images, name: &str) -> Refusal {
+fn refusal(error: &Error, field: &str) -> Refusal {
+    let hint = error.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
+    Refusal::new("ErrImagePull", format!("{field}: {}{hint}", with_causes(error)))
+}
+
+fn missing(images: &Images, name: &str, field: &str) -> Refusal {
     let message = format!(
-        "{FIELD}: no image {name:?} on this machine, and its name has no registry; use one of: {}; or name its registry",
+        "{field}: no image {name:?} on this machine, and its name has no registry; use one of: {}; or name its registry",
         images.names().join(", ")
     );
     Refusal::new("ErrImagePull", message)

@@ -1,19 +1,20 @@
 //! The kubelet's duties on one machine: Pods in, sandboxes and Pod status out.
 //!
 //! ```text
-//! Pod ─► pod::spec (pure) ─► runtime ─► sandbox
-//!  ▲                                      │
-//!  └──── pod::status (pure) ◄─────────────┘      one task per Pod: pod::worker
+//! Pod ─► pod::plan (pure) ─► pod::spec (pure) ─► runtime ─► a sandbox per container
+//!  ▲                                                          │
+//!  └──── pod::status (pure) ◄─────────────────────────────────┘      one task per Pod: pod::worker
 //! ```
 //!
 //! | file | what |
 //! |---|---|
-//! | `pod/spec` | Pod → what the runtime starts, or a refusal that names the field |
-//! | `pod/status` | what was seen of a container → Pod status |
-//! | `pod/worker` | the life of one Pod |
+//! | `pod/worker`, `pod/plan` | the life of one Pod, and what is to be done next about its containers |
+//! | `pod/spec` | container → what the runtime starts, or a refusal that names the field |
+//! | `pod/care` | hooks and probes |
+//! | `pod/status` | what was seen of the containers → Pod status |
 //! | `pod/env`, `pod/downward` | variables, and what a Pod may be told about itself |
 //! | `references` | ConfigMaps and Secrets that a Pod names |
-//! | `image` | the image of a Pod, found here or pulled |
+//! | `image` | the image of a container, found here or pulled |
 //! | `pod/volumes`, `pod/groups` | what is in each volume, and who may use it |
 //! | `volume` | volumes as directories, files and memory |
 //! | `network` | a wire for each Pod, and the rules that NetworkPolicies ask for |

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use asb_runtime::image::Registries;
 use asb_runtime::{Images, Native, Sandbox};
-use futures::StreamExt;
 use futures::future::join_all;
+use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::runtime::watcher::Event;
@@ -21,7 +21,10 @@ use tokio::task::JoinSet;
 use tokio_util::task::TaskTracker;
 
 use crate::network::{self, Wires};
+use crate::pod::adopt;
+use crate::pod::container::Slot;
 use crate::pod::downward::Ceiling;
+use crate::pod::is_wired;
 use crate::pod::worker::{self, Desired};
 use crate::volume::Volumes;
 use crate::{http, machine};
@@ -52,8 +55,8 @@ pub(crate) struct Shared {
     pub ceiling: Ceiling,
     /// Pods that are on their way out.
     pub ending: TaskTracker,
-    /// Sandboxes by Pod UID: where exec, log and dial find them.
-    sandboxes: Mutex<HashMap<String, Sandbox>>,
+    /// Sandboxes by Pod UID and container: where exec, log and dial find them.
+    sandboxes: Mutex<HashMap<String, BTreeMap<Slot, Sandbox>>>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -107,9 +110,12 @@ impl Node {
         http::routes(self.clone())
     }
 
-    /// Connects to a port inside the sandbox of a Pod.
+    /// Connects to a port inside a Pod. Its containers share their ports; the first one that runs makes the connection.
     pub async fn dial(&self, pod_uid: &str, port: u16) -> io::Result<TcpStream> {
-        let sandbox = self.shared.sandbox(pod_uid).ok_or(io::ErrorKind::NotConnected)?;
+        let all: Vec<_> =
+            self.shared.lock().get(pod_uid).into_iter().flat_map(BTreeMap::values).cloned().collect();
+        let runs = all.iter().find(|sandbox| sandbox.wait().now_or_never().is_none());
+        let sandbox = runs.or(all.first()).ok_or(io::ErrorKind::NotConnected)?;
         sandbox.dial(port).await.map_err(io::Error::other)
     }
 
@@ -135,12 +141,16 @@ impl Node {
 
     /// Takes over what runs here already and runs Pods until the future is dropped.
     pub async fn run(self, ready: impl FnOnce()) -> Result<(), Error> {
-        let mut adopted: HashMap<String, Sandbox> = HashMap::new();
+        let mut adopted: HashMap<String, Vec<Sandbox>> = HashMap::new();
         for sandbox in self.shared.runtime.list().await.map_err(Error::Adopt)? {
-            self.shared.remember(sandbox.id().as_str(), &sandbox);
-            adopted.insert(sandbox.id().as_str().to_owned(), sandbox);
+            let uid = adopt::pod_of(&sandbox).to_owned();
+            // Known from now on: whatever runs needs its network, even if this engine ends before it has seen a Pod.
+            if let Some(slot) = adopt::slot_of(&sandbox) {
+                self.shared.remember(&uid, slot, &sandbox);
+            }
+            adopted.entry(uid).or_default().push(sandbox);
         }
-        self.open_wires(adopted.values()).await.map_err(Error::Network)?;
+        self.open_wires(adopted.values().flatten()).await.map_err(Error::Network)?;
         self.register().await.map_err(Error::Register)?;
         let mut tasks = JoinSet::new();
         tasks.spawn(reclaim_volumes(self.clone()));
@@ -179,8 +189,8 @@ impl Node {
                         self.tell(&mut pods, &mut adopted, &mut tasks, pod);
                     }
                     // Whatever is left has no Pod any more.
-                    for (_, sandbox) in adopted.drain() {
-                        self.shared.ending.spawn(worker::remove_orphan(self.clone(), sandbox));
+                    for (_, sandboxes) in adopted.drain() {
+                        self.shared.ending.spawn(adopt::remove_orphans(self.clone(), sandboxes));
                     }
                     self.forget_volumes(&pods);
                     if let Some(ready) = ready.take() {
@@ -204,7 +214,7 @@ impl Node {
 
     /// Opens the network with what earlier sandboxes have of it, and learns of all policies.
     async fn open_wires(&self, adopted: impl Iterator<Item = &Sandbox>) -> Result<(), kube::Error> {
-        let (wired, alone): (Vec<_>, Vec<_>) = adopted.partition(|sandbox| sandbox.spec().network);
+        let (wired, alone): (Vec<_>, Vec<_>) = adopted.partition(|sandbox| is_wired(sandbox));
         let addresses =
             |of: Vec<&Sandbox>| of.iter().filter_map(|sandbox| sandbox.spec().address).collect::<Vec<_>>();
         let wires = Wires::open(&self.shared.data_dir, addresses(wired), &addresses(alone)).await;
@@ -215,10 +225,14 @@ impl Node {
     }
 
     /// Once every Pod is known: the rules of sandboxes that run already, all at once.
-    async fn take_over_wires(&self, pods: &BTreeMap<String, Pod>, adopted: &HashMap<String, Sandbox>) {
+    async fn take_over_wires(&self, pods: &BTreeMap<String, Pod>, adopted: &HashMap<String, Vec<Sandbox>>) {
         let wires = self.shared.wires();
-        for (uid, sandbox) in adopted.iter().filter(|(_, sandbox)| sandbox.spec().network) {
-            if let (Some(pod), Some(address)) = (pods.get(uid), sandbox.spec().address) {
+        for (uid, sandboxes) in adopted {
+            // Those that ended may have had another address than those that run.
+            let runs = |sandbox: &&Sandbox| sandbox.wait().now_or_never().is_none();
+            let running = sandboxes.iter().filter(|sandbox| is_wired(sandbox)).find(runs);
+            let address = running.and_then(|sandbox| sandbox.spec().address);
+            if let (Some(pod), Some(address)) = (pods.get(uid), address) {
                 wires.note_running(pod, address);
             }
         }
@@ -233,17 +247,21 @@ impl Node {
         // Without an answer they stay, and the next engine finds them.
         let Ok(listed) = pods.list_metadata(&ListParams::default()).await else { return };
         let wanted: HashSet<_> = listed.iter().filter_map(|pod| pod.metadata.uid.as_deref()).collect();
-        let known: Vec<_> =
-            self.shared.lock().iter().map(|(uid, sandbox)| (uid.clone(), sandbox.clone())).collect();
-        let unwanted = known.into_iter().filter(|(uid, _)| !wanted.contains(uid.as_str()));
-        join_all(unwanted.map(|(_, sandbox)| worker::remove_orphan(self.clone(), sandbox))).await;
+        let unwanted: Vec<Vec<_>> = self
+            .shared
+            .lock()
+            .iter()
+            .filter(|(uid, _)| !wanted.contains(uid.as_str()))
+            .map(|(_, sandboxes)| sandboxes.values().cloned().collect())
+            .collect();
+        join_all(unwanted.into_iter().map(|all| adopt::remove_orphans(self.clone(), all))).await;
     }
 
     /// Hands the latest form of a Pod to its task, which is started if there is none.
     fn tell(
         &self,
         pods: &mut HashMap<String, watch::Sender<Desired>>,
-        adopted: &mut HashMap<String, Sandbox>,
+        adopted: &mut HashMap<String, Vec<Sandbox>>,
         tasks: &mut JoinSet<()>,
         pod: Pod,
     ) {
@@ -257,7 +275,8 @@ impl Node {
             return;
         }
         let (sender, receiver) = watch::channel(desired);
-        tasks.spawn(worker::run(self.clone(), receiver, adopted.remove(&uid)));
+        let sandboxes = adopted.remove(&uid).unwrap_or_default();
+        tasks.spawn(worker::run(self.clone(), receiver, sandboxes));
         pods.insert(uid, sender);
     }
 
@@ -315,19 +334,30 @@ impl Shared {
         self.wires.get().expect("the node runs, so its network is open")
     }
 
-    pub fn sandbox(&self, pod_uid: &str) -> Option<Sandbox> {
-        self.lock().get(pod_uid).cloned()
+    pub fn sandbox(&self, pod_uid: &str, container: Slot) -> Option<Sandbox> {
+        self.lock().get(pod_uid)?.get(&container).cloned()
     }
 
-    pub fn remember(&self, pod_uid: &str, sandbox: &Sandbox) {
-        self.lock().insert(pod_uid.to_owned(), sandbox.clone());
+    /// Whether anything of the Pod is there.
+    pub fn has_sandbox(&self, pod_uid: &str) -> bool {
+        self.lock().contains_key(pod_uid)
     }
 
-    pub fn forget(&self, pod_uid: &str) {
-        self.lock().remove(pod_uid);
+    pub fn remember(&self, pod_uid: &str, container: Slot, sandbox: &Sandbox) {
+        self.lock().entry(pod_uid.to_owned()).or_default().insert(container, sandbox.clone());
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, Sandbox>> {
+    pub fn forget(&self, pod_uid: &str, gone: &Sandbox) {
+        let mut all = self.lock();
+        if let Some(sandboxes) = all.get_mut(pod_uid) {
+            sandboxes.retain(|_, sandbox| sandbox.id() != gone.id());
+            if sandboxes.is_empty() {
+                all.remove(pod_uid);
+            }
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, BTreeMap<Slot, Sandbox>>> {
         self.sandboxes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

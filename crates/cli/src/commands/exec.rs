@@ -16,7 +16,7 @@ pub async fn run(data_dir: &DataDir, exec: Exec) -> anyhow::Result<ExitCode> {
     let client = connect::running_client(data_dir).await?;
     let pods: Api<Pod> = Api::namespaced(client.clone(), &exec.target.namespace);
     let done = tokio::select! {
-        done = stdio::exec(&pods, &exec.name, &exec.command, &exec.streams) => done,
+        done = stdio::exec(&pods, &exec.name, exec.container, &exec.command, &exec.streams) => done,
         // The terminal is put back on the way out.
         code = stdio::ended_by_signal() => Ok(code),
     };

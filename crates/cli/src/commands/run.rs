@@ -41,7 +41,7 @@ pub async fn run(data_dir: &DataDir, run: Run) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::SUCCESS);
         }
         let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
-        stdio::exec(&pods, &name, &run.command, &run.streams).await
+        stdio::exec(&pods, &name, None, &run.command, &run.streams).await
     };
     let done = tokio::select! {
         done = work => done,

@@ -9,11 +9,13 @@
 //! | `volume` | `asb stop`, `start`; volumes measured, exported and imported |
 //! | `errors` | wrong input gets an error that names the field and the fix |
 //! | `image` | images made, pulled by a Pod, run, listed and removed |
+//! | `containers` | Pods of several containers: init containers, sidecars, restarts, their past |
 //! | `pod` | what a Pod is given: variables, volumes, groups |
 //! | `http` | one HTTP call runs a command in a named sandbox |
 //! | `crash` | kill -9 under write load loses no acknowledged write |
 //! | `cluster` | the same manifest and the same controllers on a real kube-apiserver |
 //! | `network` | what sandboxes reach and what not, by default and by NetworkPolicies |
+//! | `probes` | probes of every kind, and hooks |
 //! | `pool` | a template and a pool of Sandboxes that are ready before anybody asks |
 //! | `portforward` | `kubectl port-forward` to a program in a sandbox |
 //! | `streams` | exec and attach in terminals and pipes, over WebSockets and SPDY |
@@ -23,6 +25,7 @@
 
 mod cluster;
 mod commands;
+mod containers;
 mod copy;
 mod crash;
 mod engine;
@@ -34,6 +37,7 @@ mod network;
 mod pod;
 mod pool;
 mod portforward;
+mod probes;
 mod python;
 mod streams;
 mod terminal;

@@ -2,9 +2,9 @@
 //! inside, by root there.
 
 use asb_network::testing::{MACHINE, METADATA, Outside, PRIVATE, PUBLIC, on_a_machine, serve};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::engine::{Engine, eventually, stdout};
+use crate::engine::{Engine, eventually, stdout, text};
 
 /// Connects to every address that follows, and prints for each what became of it.
 const PROBE: &str = r#"
@@ -318,8 +318,31 @@ fn machine_without_the_right_to_a_network_says_so_and_isolates_all_the_same() {
             (network["status"].as_str(), network["reason"].as_str()),
             (Some("True"), Some("LoopbackOnly"))
         );
-        engine.stop();
+        containers_share_what_there_is(engine);
     });
+}
+
+/// Also where that is only loopback, also after a restart of the engine and of a container.
+fn containers_share_what_there_is(mut engine: Engine) {
+    let container =
+        |name: &str, script: &str| json!({"name": name, "image": "host", "command": ["sh", "-c", script]});
+    let ask = "until python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", 8000))' 2>/dev/null; \
+               do sleep 0.1; done; echo there; until [ -e /tmp/die ]; do sleep 0.1; done; exit 1";
+    let spec = json!({"containers": [
+        container("a", "exec python3 -m http.server 8000 --bind 127.0.0.1"), container("b", ask),
+    ]});
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "two"}, "spec": spec});
+    stdout(&engine.kubectl_apply(&pod.to_string()));
+    let says_there = |engine: &Engine| text(&engine.kubectl(&["logs", "two", "-c", "b"])) == "there\n";
+    eventually("b reaches a", || says_there(&engine));
+    engine.kill();
+    engine.restart();
+    stdout(&engine.kubectl(&["exec", "two", "-c", "b", "--", "touch", "/tmp/die"]));
+    let path = "jsonpath={.status.containerStatuses[1].restartCount}";
+    eventually("b is started again", || text(&engine.kubectl(&["get", "pod", "two", "-o", path])) == "1");
+    eventually("b reaches a again", || says_there(&engine));
+    stdout(&engine.kubectl(&["delete", "pod", "two", "--now"]));
+    engine.stop();
 }
 
 /// The first address of a sandbox's range.

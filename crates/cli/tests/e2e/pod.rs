@@ -4,15 +4,15 @@ use serde_json::{Value, json};
 
 use crate::engine::{Engine, eventually, stdout, text};
 
-fn apply(engine: &Engine, object: &Value) {
+pub fn apply(engine: &Engine, object: &Value) {
     stdout(&engine.kubectl_apply(&object.to_string()));
 }
 
-fn config_map(name: &str, data: &Value) -> Value {
+pub fn config_map(name: &str, data: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data})
 }
 
-fn secret(name: &str, data: &Value) -> Value {
+pub fn secret(name: &str, data: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "stringData": data})
 }
 
@@ -25,7 +25,7 @@ fn pod(name: &str, script: &str, container: Value, mut spec: Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 }
 
-fn get(engine: &Engine, name: &str) -> Value {
+pub fn get(engine: &Engine, name: &str) -> Value {
     serde_json::from_str(&stdout(&engine.kubectl(&["get", "pod", name, "-o", "json"]))).unwrap()
 }
 
@@ -37,7 +37,7 @@ fn printed(engine: &Engine, name: &str) -> String {
 }
 
 /// Removes the Pods and stops the engine, which must leave nothing.
-fn finish(engine: Engine) {
+pub fn finish(engine: Engine) {
     stdout(&engine.kubectl(&["delete", "pod", "--all", "--now"]));
     engine.stop();
 }
@@ -107,7 +107,7 @@ fn volumes_hold_files_of_objects_and_memory_and_parts_of_them_can_be_mounted() {
         ],
     });
     let script = "cat /etc/app/a.conf /srv/one.conf /key/token /all/deep/b /all/labels; echo; \
-        stat -c %a /key/token; touch /etc/app/x 2>/dev/null || echo read-only; stat -f -c %T /memory; \
+        stat -L -c %a /key/token; touch /etc/app/x 2>/dev/null || echo read-only; stat -f -c %T /memory; \
         head -c 2000000 /dev/zero > /memory/x 2>/dev/null || echo full; touch /mine/here; ls /disk/of/volumes";
     apply(&engine, &pod("volumes", script, container, spec));
     let waiting = || get(&engine, "volumes")["status"]["containerStatuses"][0]["state"]["waiting"].clone();
@@ -156,7 +156,7 @@ fn groups_of_the_pod_reach_its_processes_and_its_volumes() {
         })
     };
     let script = "id -G; for at in claim disk memory; do touch /$at/x; stat -c %u:%g:%a /$at; stat -c %g /$at/x; done; \
-        stat -c %g:%a /key/token; cat /key/token; echo";
+        stat -L -c %g:%a /key/token; cat /key/token; echo";
     apply(&engine, &pod("first", script, json!({"workingDir": "/", "volumeMounts": mounts}), spec(2000)));
     let volume = "0:2000:2777\n2000\n";
     let expected = format!("1000 2000 3000\n{}2000:440\nhunter2\n", volume.repeat(3));

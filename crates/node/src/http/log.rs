@@ -12,13 +12,16 @@ use bytes::Bytes;
 use futures::StreamExt;
 use inotify::{Inotify, WatchMask};
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
 use serde::Deserialize;
 use tokio::fs::File;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::sync::mpsc;
 
-use super::{Failure, flag, sandbox};
-use crate::node::Node;
+use super::{Failure, flag, sandbox_of, slot, status};
+use crate::node::{Node, uid};
+use crate::pod::archive::Archive;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -41,21 +44,51 @@ pub async fn log(
     Path((namespace, pod)): Path<(String, String)>,
     Query(options): Query<Options>,
 ) -> Result<Response, Failure> {
-    if options.previous {
-        return Err(Failure::bad_request(format!("previous terminated container in pod {pod:?} not found")));
-    }
-    let sandbox = sandbox(&node, &namespace, &pod, options.container.as_deref()).await?;
+    let pod = super::pod(&node, &namespace, &pod).await?;
     let (sender, receiver) = mpsc::channel(16);
-    spawn(sandbox, options, sender);
+    match options.previous {
+        true => spawn_reader(previous(&node, &pod, &options)?, None, options, sender),
+        false => spawn(sandbox_of(&node, &pod, options.container.as_deref())?, options, sender),
+    }
     let lines =
         futures::stream::unfold(receiver, |mut receiver| async { Some((receiver.recv().await?, receiver)) });
     let body = Body::from_stream(lines.map(Ok::<Bytes, io::Error>));
     Ok(([(CONTENT_TYPE, "text/plain")], body).into_response())
 }
 
+/// The log of the instance that ended last.
+fn previous(node: &Node, pod: &Pod, options: &Options) -> Result<Vec<PathBuf>, Failure> {
+    let slot = slot(pod, options.container.as_deref())?;
+    let name = slot.of(pod).map_or("", |container| &container.name);
+    // One that ended and waits to be started again is still there, and is the last that ended.
+    let waits = status(pod, slot).is_some_and(|it| it.state.as_ref().is_some_and(|it| it.waiting.is_some()));
+    let here = node.shared.sandbox(&uid(pod), slot).filter(|_| waits);
+    let archive = Archive::new(&node.shared.volumes.of_pod(&uid(pod)), name);
+    let logs = match here {
+        Some(sandbox) => sandbox.logs(),
+        None if archive.read().is_some() => archive.logs(),
+        None => {
+            let message =
+                format!("previous terminated container {name:?} in pod {:?} not found", pod.name_any());
+            return Err(Failure::bad_request(message));
+        }
+    };
+    Ok(logs)
+}
+
 /// Sends the wanted lines of a sandbox's log until there are no more, or nobody listens.
 fn spawn(sandbox: Sandbox, options: Options, sender: mpsc::Sender<Bytes>) {
-    let reader = Reader { filter: Filter::new(&options, Timestamp::now()), sender, sandbox };
+    spawn_reader(sandbox.logs(), Some(sandbox), options, sender);
+}
+
+/// The same from files; `sandbox` is who may still write to them.
+fn spawn_reader(
+    files: Vec<PathBuf>,
+    sandbox: Option<Sandbox>,
+    options: Options,
+    sender: mpsc::Sender<Bytes>,
+) {
+    let reader = Reader { filter: Filter::new(&options, Timestamp::now()), sender, sandbox, files };
     tokio::spawn(async move {
         if let Err(error) = reader.run(&options).await {
             tracing::warn!(%error, "log not read to its end");
@@ -119,15 +152,18 @@ impl Filter {
 struct Reader {
     filter: Filter,
     sender: mpsc::Sender<Bytes>,
-    sandbox: Sandbox,
+    /// Who may still write; `None`: nobody.
+    sandbox: Option<Sandbox>,
+    files: Vec<PathBuf>,
 }
 
 impl Reader {
     async fn run(mut self, options: &Options) -> io::Result<()> {
-        let files = self.sandbox.logs();
+        let files = std::mem::take(&mut self.files);
         let Some((current, older)) = files.split_last() else { return Ok(()) };
         // The watch must be there before the first read, or a line written in between is missed.
-        let mut changes = if options.follow { Some(watch(current)?) } else { None };
+        let follow = options.follow && self.sandbox.is_some();
+        let mut changes = if follow { Some(watch(current)?) } else { None };
         let skip = self.lines_to_skip(options.tail_lines, &files).await?;
         let mut file = Follower::new(current.clone());
         let mut seen = 0;
@@ -136,7 +172,12 @@ impl Reader {
             self.copy(&mut old, &mut seen, skip).await?;
         }
         let sandbox = self.sandbox.clone();
-        let mut ended = std::pin::pin!(sandbox.wait());
+        let mut ended = std::pin::pin!(async {
+            match &sandbox {
+                Some(sandbox) => drop(sandbox.wait().await),
+                None => std::future::pending().await,
+            }
+        });
         let mut over = false;
         loop {
             if !self.copy(&mut file, &mut seen, skip).await? {
@@ -146,7 +187,7 @@ impl Reader {
             tokio::select! {
                 change = changes.next() => drop(change.transpose()?),
                 // One more round: the last lines may have come just before the end.
-                _ = &mut ended => over = true,
+                () = &mut ended => over = true,
                 () = self.sender.closed() => return Ok(()),
             }
         }

@@ -16,14 +16,14 @@ use axum::extract::Extension;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
 use asb_runtime::Sandbox;
 
 use crate::node::{Node, uid};
-use crate::pod::spec;
+use crate::pod::container::Slot;
 
 pub fn routes(node: Node) -> Router {
     let pod = "/api/v1/namespaces/{namespace}/pods/{pod}";
@@ -86,21 +86,72 @@ async fn pod(node: &Node, namespace: &str, name: &str) -> Result<Pod, Failure> {
     })
 }
 
+/// The sandbox of the container that is meant, or why there is none.
 fn sandbox_of(node: &Node, pod: &Pod, container: Option<&str>) -> Result<Sandbox, Failure> {
-    let name = pod.name_any();
-    let known = spec::container(pod).map(|container| container.name.as_str()).unwrap_or_default();
-    if let Some(wanted) = container.filter(|wanted| !wanted.is_empty() && *wanted != known) {
-        return Err(Failure::bad_request(format!(
-            "container {wanted} is not valid for pod {name}; it has: {known}"
-        )));
-    }
-    let waiting = || {
-        let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
-        let waiting = statuses.first()?.state.as_ref()?.waiting.as_ref()?;
-        Some(format!(": {}: {}", waiting.reason.as_deref()?, waiting.message.as_deref().unwrap_or_default()))
-    };
-    node.shared.sandbox(&uid(pod)).ok_or_else(|| {
-        let why = waiting().unwrap_or_default();
+    let slot = slot(pod, container)?;
+    node.shared.sandbox(&uid(pod), slot).ok_or_else(|| {
+        let (name, known) = (pod.name_any(), slot.of(pod).map_or("", |container| &container.name));
+        let why = waiting(pod, slot).unwrap_or_default();
         Failure::bad_request(format!("container {known:?} in pod {name:?} is waiting to start{why}"))
     })
+}
+
+/// The container that is meant: the one that is named, or the only one.
+fn slot(pod: &Pod, container: Option<&str>) -> Result<Slot, Failure> {
+    let name = pod.name_any();
+    let all = Slot::all(pod);
+    let names = |of: fn(&Slot) -> bool| -> String {
+        let some = all.iter().filter(|slot| of(slot)).filter_map(|slot| slot.of(pod));
+        some.map(|container| container.name.as_str()).collect::<Vec<_>>().join(" ")
+    };
+    let (mains, inits) = (names(|it| matches!(it, Slot::Main(_))), names(|it| matches!(it, Slot::Init(_))));
+    let choices = match inits.is_empty() {
+        true => format!("[{mains}]"),
+        false => format!("[{mains}] or, of its init containers, [{inits}]"),
+    };
+    match container.filter(|wanted| !wanted.is_empty()) {
+        Some(wanted) => Slot::named(pod, wanted).ok_or_else(|| {
+            Failure::bad_request(format!("container {wanted} is not valid for pod {name}; it has: {choices}"))
+        }),
+        None if pod.spec.as_ref().is_some_and(|spec| spec.containers.len() > 1) => {
+            Err(Failure::bad_request(format!("pod {name} has several containers; name one of: {choices}")))
+        }
+        None => Ok(Slot::Main(0)),
+    }
+}
+
+/// What its status says about a container that waits.
+fn waiting(pod: &Pod, slot: Slot) -> Option<String> {
+    let waiting = status(pod, slot)?.state.as_ref()?.waiting.as_ref()?;
+    Some(format!(": {}: {}", waiting.reason.as_deref()?, waiting.message.as_deref().unwrap_or_default()))
+}
+
+fn status(pod: &Pod, slot: Slot) -> Option<&ContainerStatus> {
+    let status = pod.status.as_ref()?;
+    let all = match slot {
+        Slot::Main(_) => status.container_statuses.as_ref()?,
+        Slot::Init(_) => status.init_container_statuses.as_ref()?,
+    };
+    let name = &slot.of(pod)?.name;
+    all.iter().find(|status| status.name == *name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn container_is_the_one_named_or_the_only_one() {
+        let pod = |mains: &[&str]| -> Pod {
+            let containers: Vec<_> = mains.iter().map(|name| json!({"name": name})).collect();
+            let spec = json!({"containers": containers, "initContainers": [{"name": "first"}]});
+            serde_json::from_value(json!({"metadata": {"name": "box"}, "spec": spec})).unwrap()
+        };
+        let of = |mains: &[&str], wanted| slot(&pod(mains), wanted).map_err(|failure| failure.message);
+        assert_eq!(of(&["a"], None), Ok(Slot::Main(0)));
+        assert_eq!(of(&["a", "b"], Some("b")), Ok(Slot::Main(1)));
+        assert_eq!(of(&["a"], Some("first")), Ok(Slot::Init(0)));
+        assert!(of(&["a", "b"], None).unwrap_err().contains("[a b] or, of its init containers, [first]"));
+        assert!(of(&["a"], Some("x")).unwrap_err().contains("x is not valid for pod box; it has: [a]"));
+    }
 }

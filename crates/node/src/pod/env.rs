@@ -7,6 +7,7 @@ use std::net::Ipv4Addr;
 
 use k8s_openapi::api::core::v1::{Container, EnvFromSource, EnvVarSource, Pod};
 
+use super::container::Slot;
 use super::downward::{self, Ceiling};
 use super::expand::expand;
 use super::spec::Refusal;
@@ -19,20 +20,21 @@ pub struct Sources<'a> {
     pub ceiling: Ceiling,
 }
 
-/// The variables that a Pod sets for its container.
+/// The variables that a Pod sets for one of its containers.
 pub fn variables(
     pod: &Pod,
+    slot: Slot,
     container: &Container,
     sources: &Sources<'_>,
 ) -> Result<Vec<(String, String)>, Refusal> {
     let mut env = Vec::new();
     for source in container.env_from.iter().flatten() {
-        for (name, value) in imported(source, sources.references)?.valid {
+        for (name, value) in imported(source, sources.references, slot)?.valid {
             set(&mut env, &name, value);
         }
     }
     for (at, variable) in container.env.iter().flatten().enumerate() {
-        let path = format!("spec.containers[0].env[{at}].valueFrom");
+        let path = format!("{}.env[{at}].valueFrom", slot.path());
         let value = match &variable.value_from {
             Some(source) => referred(pod, container, source, sources, &path)?,
             None => Some(expand(variable.value.as_deref().unwrap_or_default(), &env)),
@@ -45,8 +47,9 @@ pub fn variables(
 }
 
 /// What is to be told about keys that cannot be names of variables.
-pub fn skipped(container: &Container, references: &References) -> Vec<String> {
-    let all = container.env_from.iter().flatten().filter_map(|source| imported(source, references).ok());
+pub fn skipped(slot: Slot, container: &Container, references: &References) -> Vec<String> {
+    let sources = container.env_from.iter().flatten();
+    let all = sources.filter_map(|source| imported(source, references, slot).ok());
     let skipped = all.filter(|imported| !imported.invalid.is_empty());
     let message = |imported: Imported| {
         let Imported { kind, name, invalid, .. } = imported;
@@ -76,11 +79,11 @@ struct Imported {
     invalid: Vec<String>,
 }
 
-fn imported(source: &EnvFromSource, references: &References) -> Result<Imported, Refusal> {
+fn imported(source: &EnvFromSource, references: &References, slot: Slot) -> Result<Imported, Refusal> {
     let map = source.config_map_ref.as_ref().map(|it| (Kind::ConfigMap, &it.name, it.optional));
     let secret = source.secret_ref.as_ref().map(|it| (Kind::Secret, &it.name, it.optional));
     let (kind, name, optional) = map.or(secret).ok_or_else(|| {
-        let message = "spec.containers[0].envFrom: each entry needs configMapRef or secretRef";
+        let message = format!("{}.envFrom: each entry needs configMapRef or secretRef", slot.path());
         Refusal::new("Unsupported", message)
     })?;
     let mut imported = Imported { kind, name: name.clone(), valid: Vec::new(), invalid: Vec::new() };
@@ -113,12 +116,15 @@ fn referred(
         return value.map(Some).map_err(|problem| unsupported(format!("fieldRef.fieldPath: {problem}")));
     }
     if let Some(selector) = &source.resource_field_ref {
-        if selector.container_name.as_ref().is_some_and(|name| !name.is_empty() && *name != container.name) {
-            return Err(unsupported(
-                "resourceFieldRef.containerName: names no container of this Pod".to_owned(),
-            ));
-        }
-        let value = downward::resource(container, selector, sources.ceiling);
+        let named = selector.container_name.as_deref().filter(|name| !name.is_empty());
+        let asked = match named {
+            None => Some(container),
+            Some(name) => Slot::named(pod, name).and_then(|slot| slot.of(pod)),
+        };
+        let asked = asked.ok_or_else(|| {
+            unsupported("resourceFieldRef.containerName: names no container of this Pod".to_owned())
+        })?;
+        let value = downward::resource(asked, selector, sources.ceiling);
         return value.map(Some).map_err(|problem| unsupported(format!("resourceFieldRef.{problem}")));
     }
     let map = source.config_map_key_ref.as_ref().map(|it| (Kind::ConfigMap, &it.name, &it.key, it.optional));
@@ -179,7 +185,12 @@ mod tests {
     fn with(container: serde_json::Value, references: &References) -> Result<Vec<(String, String)>, Refusal> {
         let (pod, container) = pod(container);
         let ceiling = Ceiling { memory: 1 << 30, cpus: 2 };
-        variables(&pod, &container, &Sources { references, address: Ipv4Addr::LOCALHOST, ceiling })
+        variables(
+            &pod,
+            Slot::Main(0),
+            &container,
+            &Sources { references, address: Ipv4Addr::LOCALHOST, ceiling },
+        )
     }
 
     fn pod(container: serde_json::Value) -> (Pod, Container) {
@@ -227,7 +238,7 @@ mod tests {
         let names: Vec<_> = with(source, &references()).unwrap().into_iter().map(|(name, _)| name).collect();
         assert_eq!(names, ["P_..", "P_1bad", "P_A", "P_DOT.ted"]);
         let (_, container) = pod(json!({"envFrom": [{"configMapRef": {"name": "map"}}]}));
-        let told = skipped(&container, &references());
+        let told = skipped(Slot::Main(0), &container, &references());
         assert_eq!(told.len(), 1);
         assert!(
             told[0].starts_with("Keys [.., 1bad] from the EnvFrom configMap ns/map were skipped"),

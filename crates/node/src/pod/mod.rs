@@ -1,14 +1,38 @@
 //! One Pod: what it asks for, what is seen of it, and the task that brings the two together.
+//!
+//! | files | what |
+//! |---|---|
+//! | `worker`, `hand` | the task: what it knows and waits for; what it does with each container |
+//! | `plan`, `status` | what to do next, what to tell (pure) |
+//! | `start`, `watch`, `stop`, `care` | a container begins, runs, ends; hooks and probes (effects) |
+//! | `adopt`, `archive`, `report`, `trouble`, `keeper`, `message` | what is found, kept and told |
+//! | the rest | from the Pod's fields to what the runtime starts (pure) |
 
+pub mod adopt;
+pub mod archive;
+pub mod care;
+pub mod container;
 mod dns;
 pub mod downward;
 pub mod env;
 pub mod expand;
 pub mod groups;
+mod hand;
+mod keeper;
+mod message;
 pub mod named;
+mod plan;
+mod process;
 mod quantity;
+mod report;
 pub mod spec;
+mod start;
 pub mod status;
+mod stop;
 pub mod support;
+mod trouble;
 pub mod volumes;
+mod watch;
 pub mod worker;
+
+pub use start::is_wired;

@@ -2,12 +2,13 @@
 
 use k8s_openapi::api::core::v1::{Container, Pod, Volume};
 
-use super::spec::container;
+use super::container::Slot;
 use crate::references::{Kind, Reference};
 
 pub fn named(pod: &Pod) -> Vec<Reference> {
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()).flat_map(of_volume);
-    let names = container(pod).into_iter().flat_map(of_container).chain(volumes);
+    let containers = Slot::all(pod).into_iter().filter_map(|slot| slot.of(pod));
+    let names = containers.flat_map(of_container).chain(volumes);
     names.map(|(kind, name)| Reference { kind, name: name.to_owned() }).collect()
 }
 
@@ -46,6 +47,7 @@ mod tests {
     #[test]
     fn every_place_that_can_name_an_object_is_looked_at() {
         let pod = serde_json::from_value(json!({"spec": {
+            "initContainers": [{"name": "init", "envFrom": [{"secretRef": {"name": "i"}}]}],
             "containers": [{
                 "name": "main",
                 "envFrom": [{"configMapRef": {"name": "a"}}, {"secretRef": {"name": "b"}}],
@@ -61,6 +63,6 @@ mod tests {
             ],
         }}));
         let names: String = named(&pod.unwrap()).into_iter().map(|reference| reference.name).collect();
-        assert_eq!(names, "abcdefgh");
+        assert_eq!(names, "iabcdefgh");
     }
 }

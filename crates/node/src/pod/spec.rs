@@ -1,25 +1,28 @@
-//! From a Pod to what the runtime starts. Pure: everything it needs comes as arguments.
+//! From a container of a Pod to what the runtime starts. Pure: everything it needs comes as arguments.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::{Component, Path, PathBuf};
 
-use asb_runtime::image::Identity;
-use asb_runtime::{Image, Limits, MemoryDir, Mount, Process, SandboxId, Spec, Stdin};
+use asb_runtime::{Image, Limits, MemoryDir, Mount, Spec};
 use k8s_openapi::api::core::v1::{Container, Pod, VolumeMount};
 use kube::ResourceExt;
 
+use super::container::Slot;
 use super::dns;
 use super::downward::Ceiling;
-use super::env::{self, Sources, set};
+use super::env::{self, Sources};
 use super::expand::expand;
 use super::groups;
+use super::process::process;
 use super::quantity::millis;
 use super::volumes::{Medium, Prepared, stays};
 use crate::references::References;
 
 /// Processes and threads that a sandbox may have at once.
 const PIDS: u32 = 1024;
+/// Where a container that names no file leaves its termination message.
+const LAST_WORDS: &str = "/dev/termination-log";
 /// Bytes of log kept per sandbox.
 const LOG_BYTES: u64 = 16 << 20;
 
@@ -30,13 +33,21 @@ pub const LABEL_POD: &str = "pod";
 pub const LABEL_IMAGE_ID: &str = "image-id";
 /// The number of the signal that asks the main process to end.
 pub const LABEL_STOP_SIGNAL: &str = "stop-signal";
+/// The UID of the Pod. Without it, the sandbox is that of an engine that ran one container per Pod.
+pub const LABEL_POD_UID: &str = "pod-uid";
+/// The name of the container.
+pub const LABEL_CONTAINER: &str = "container";
+/// Present when the Pod's network namespace has loopback only.
+pub const LABEL_ALONE: &str = "alone";
 
-/// What a Pod's sandbox is made from, besides the Pod.
+/// What a container's sandbox is made from, besides the Pod.
 pub struct Parts<'a> {
     pub image: Image,
     /// What the image wants outside its root.
     pub image_volumes: Vec<Mount>,
     pub address: Ipv4Addr,
+    /// Whether the Pod has loopback only.
+    pub alone: bool,
     /// Who answers when the Pod asks for a name.
     pub resolver: Option<Ipv4Addr>,
     /// By name.
@@ -61,139 +72,63 @@ impl Refusal {
     }
 }
 
-/// The id under which the runtime knows a Pod.
-pub fn sandbox_id(pod: &Pod) -> Result<SandboxId, Refusal> {
-    let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-    SandboxId::new(uid).map_err(|error| Refusal::new("InvalidUID", format!("metadata.uid: {error}")))
-}
-
-pub fn container(pod: &Pod) -> Option<&Container> {
-    pod.spec.as_ref()?.containers.first()
-}
-
-pub fn translate(pod: &Pod, parts: Parts<'_>) -> Result<Spec, Refusal> {
+pub fn translate(pod: &Pod, slot: Slot, parts: Parts<'_>) -> Result<Spec, Refusal> {
     let spec = pod.spec.as_ref().ok_or_else(|| Refusal::new("InvalidPod", "spec: is required"))?;
-    let container = spec
-        .containers
-        .first()
+    let container = slot
+        .of(pod)
         .ok_or_else(|| Refusal::new("InvalidPod", "spec.containers: at least one is required"))?;
     let security = container.security_context.as_ref();
     let sources = Sources { references: parts.references, address: parts.address, ceiling: parts.ceiling };
-    let env = env::variables(pod, container, &sources)?;
-    let limits = limits(container, parts.ceiling.memory)?;
+    let env = env::variables(pod, slot, container, &sources)?;
+    let limits = limits(slot, container, parts.ceiling.memory)?;
+    let memory = limits.memory_bytes.unwrap_or(parts.ceiling.memory);
     Ok(Spec {
-        id: sandbox_id(pod)?,
+        id: slot.sandbox_id(pod)?,
         hostname: spec.hostname.clone().unwrap_or_else(|| pod.name_any()),
         read_only_root: security.and_then(|it| it.read_only_root_filesystem).unwrap_or(false),
-        labels: labels(pod, &parts),
-        process: process(pod, container, &parts.image, &env)?,
-        memory_dirs: memory_dirs(pod, parts.volumes, limits.memory_bytes.unwrap_or(parts.ceiling.memory))?,
-        mounts: mounts(container, parts.volumes, parts.image_volumes, &env)?,
+        labels: labels(pod, container, &parts),
+        process: process(pod, slot, container, &parts.image, &env)?,
+        memory_dirs: memory_dirs(pod, container, parts.volumes, memory)?,
+        mounts: mounts(slot, container, parts.volumes, parts.image_volumes, &env)?,
         limits,
         address: Some(parts.address),
         network: false, // the runtime says so where it is true
         resolv_conf: dns::resolv_conf(spec, &pod.namespace().unwrap_or_default(), parts.resolver),
+        last_words: Some(last_words(slot, container)?),
         root: parts.image.root,
     })
 }
 
-fn labels(pod: &Pod, parts: &Parts<'_>) -> BTreeMap<String, String> {
+/// The file whose contents are the container's termination message.
+fn last_words(slot: Slot, container: &Container) -> Result<PathBuf, Refusal> {
+    let path = container.termination_message_path.as_deref().filter(|path| !path.is_empty());
+    let path = PathBuf::from(path.unwrap_or(LAST_WORDS));
+    let plain = |part| matches!(part, Component::RootDir | Component::Normal(_));
+    if path.is_absolute() && path.components().all(plain) && path.file_name().is_some() {
+        return Ok(path);
+    }
+    let message =
+        format!("{}.terminationMessagePath: {path:?} is not an absolute path without `..`", slot.path());
+    Err(Refusal::new("CreateContainerConfigError", message))
+}
+
+fn labels(pod: &Pod, container: &Container, parts: &Parts<'_>) -> BTreeMap<String, String> {
     let name = format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any());
     let signal = parts.image.config.stop_signal().map(|signal| (LABEL_STOP_SIGNAL, signal.to_string()));
     let known = [
         (LABEL_RESTARTS, parts.restarts.to_string()),
         (LABEL_POD, name),
         (LABEL_IMAGE_ID, parts.image.id.clone()),
+        (LABEL_POD_UID, pod.metadata.uid.clone().unwrap_or_default()),
+        (LABEL_CONTAINER, container.name.clone()),
     ];
-    known.into_iter().chain(signal).map(|(label, value)| (label.to_owned(), value)).collect()
-}
-
-fn process(
-    pod: &Pod,
-    container: &Container,
-    image: &Image,
-    own: &[(String, String)],
-) -> Result<Process, Refusal> {
-    let Identity { uid, gid, groups, home } = user(pod, container, image)?;
-    let mut env = image.config.variables();
-    if !env.iter().any(|(name, _)| name == "HOME") {
-        set(&mut env, "HOME", home.unwrap_or_else(|| "/".to_owned()));
-    }
-    set(&mut env, "HOSTNAME", pod.name_any());
-    if container.tty == Some(true) && !env.iter().any(|(name, _)| name == "TERM") {
-        set(&mut env, "TERM", "xterm".to_owned());
-    }
-    own.iter().for_each(|(name, value)| set(&mut env, name, value.clone()));
-    let args = container.args.clone().unwrap_or_default();
-    let given = container.command.clone().filter(|command| !command.is_empty());
-    let entrypoint = || image.config.entrypoint.clone();
-    let argv = match given {
-        Some(command) => [command, args].concat(),
-        None if args.is_empty() => [entrypoint(), image.config.cmd.clone()].concat(),
-        None => [entrypoint(), args].concat(),
-    };
-    Ok(Process {
-        argv: argv.iter().map(|word| expand(word, own)).collect(),
-        cwd: container
-            .working_dir
-            .clone()
-            .filter(|dir| !dir.is_empty())
-            .map_or_else(|| image.config.directory(), PathBuf::from),
-        uid,
-        gid,
-        groups,
-        env,
-        stdin: match (container.stdin, container.stdin_once) {
-            (Some(true), Some(true)) => Stdin::Once,
-            (Some(true), _) => Stdin::Open,
-            _ => Stdin::Empty,
-        },
-        terminal: container.tty == Some(true),
-    })
-}
-
-/// Who the container runs as: as the Pod says, else as the image says.
-fn user(pod: &Pod, container: &Container, image: &Image) -> Result<Identity, Refusal> {
-    let of_pod = pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
-    let own = container.security_context.as_ref();
-    let uid = own.and_then(|it| it.run_as_user).or(of_pod.and_then(|it| it.run_as_user));
-    let gid = own.and_then(|it| it.run_as_group).or(of_pod.and_then(|it| it.run_as_group));
-    let non_root = own.and_then(|it| it.run_as_non_root).or(of_pod.and_then(|it| it.run_as_non_root));
-    let refuse = |message: String| Refusal::new("CreateContainerConfigError", message);
-    let id = |value: i64, field: &str| {
-        u32::try_from(value).ok().filter(|id| *id < 65_536).ok_or_else(|| {
-            refuse(format!("spec.containers[0].securityContext.{field}: {value} is not between 0 and 65535"))
-        })
-    };
-    let mut identity = match uid {
-        Some(uid) => image.users.by_id(id(uid, "runAsUser")?),
-        None => {
-            let found = image.users.find(&image.config.user);
-            found.map_err(|problem| refuse(format!("spec.containers[0].image: {problem}; set runAsUser")))?
-        }
-    };
-    if let Some(gid) = gid {
-        identity.gid = id(gid, "runAsGroup")?;
-    }
-    if non_root == Some(true) && identity.uid == 0 {
-        let message =
-            "spec.containers[0].securityContext.runAsNonRoot: the container would run as root; set runAsUser";
-        return Err(refuse(message.to_owned()));
-    }
-    if identity.uid >= 65_536 || identity.gid >= 65_536 {
-        let message = format!(
-            "spec.containers[0].image: its user {}:{} is not between 0 and 65535; set runAsUser",
-            identity.uid, identity.gid
-        );
-        return Err(refuse(message));
-    }
-    identity.groups.retain(|id| *id < 65_536);
-    identity.groups = groups::supplementary(pod, &identity.groups)?;
-    Ok(identity)
+    let alone = parts.alone.then(|| (LABEL_ALONE, String::new()));
+    known.into_iter().chain(signal).chain(alone).map(|(label, value)| (label.to_owned(), value)).collect()
 }
 
 /// Volumes of the Pod, with those of the image that the Pod does not replace; outer ones before those inside them.
 fn mounts(
+    slot: Slot,
     container: &Container,
     volumes: &BTreeMap<String, Prepared>,
     mut of_image: Vec<Mount>,
@@ -201,7 +136,7 @@ fn mounts(
 ) -> Result<Vec<Mount>, Refusal> {
     let mount = |(at, mount): (usize, &VolumeMount)| {
         let refuse = |field: &str, problem: String| {
-            let message = format!("spec.containers[0].volumeMounts[{at}].{field}: {problem}");
+            let message = format!("{}.volumeMounts[{at}].{field}: {problem}", slot.path());
             Refusal::new("CreateContainerConfigError", message)
         };
         let volume = volumes
@@ -246,9 +181,10 @@ fn sub_path(mount: &VolumeMount, env: &[(String, String)]) -> Result<PathBuf, (&
     }
 }
 
-/// Volumes in memory: none can hold more than the container's memory.
+/// Volumes in memory that the container mounts: none can hold more than the container's memory.
 fn memory_dirs(
     pod: &Pod,
+    container: &Container,
     volumes: &BTreeMap<String, Prepared>,
     memory: u64,
 ) -> Result<Vec<MemoryDir>, Refusal> {
@@ -259,13 +195,14 @@ fn memory_dirs(
             Some(MemoryDir { path: volume.path.clone(), bytes: size.unwrap_or(memory).min(memory), group })
         }
     };
-    Ok(volumes.values().filter_map(dir).collect())
+    let mounted = |name: &String| container.volume_mounts.iter().flatten().any(|mount| mount.name == *name);
+    Ok(volumes.iter().filter(|(name, _)| mounted(name)).filter_map(|(_, volume)| dir(volume)).collect())
 }
 
-fn limits(container: &Container, default_memory: u64) -> Result<Limits, Refusal> {
+fn limits(slot: Slot, container: &Container, default_memory: u64) -> Result<Limits, Refusal> {
     let limit = |resource: &str| {
         let quantity = container.resources.as_ref()?.limits.as_ref()?.get(resource)?;
-        Some((quantity, format!("spec.containers[0].resources.limits.{resource}")))
+        Some((quantity, format!("{}.resources.limits.{resource}", slot.path())))
     };
     let read = |resource: &str| {
         limit(resource)
@@ -290,8 +227,8 @@ fn limits(container: &Container, default_memory: u64) -> Result<Limits, Refusal>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use asb_runtime::RootFs;
     use asb_runtime::image::Users;
+    use asb_runtime::{RootFs, Stdin};
     use serde_json::json;
 
     fn spec(container: serde_json::Value) -> Result<Spec, Refusal> {
@@ -329,13 +266,14 @@ mod tests {
             image,
             image_volumes: vec![volume("/data"), volume("/cache")],
             address: Ipv4Addr::LOCALHOST,
+            alone: false,
             resolver: None,
             volumes: &volumes,
             references: &References::default(),
             restarts: 0,
             ceiling: Ceiling { memory: 1 << 30, cpus: 2 },
         };
-        translate(&pod, parts)
+        translate(&pod, Slot::Main(0), parts)
     }
 
     #[test]
@@ -388,6 +326,7 @@ mod tests {
                 {"name": "map", "mountPath": "/etc/app/a.conf", "subPath": "a.conf"},
                 {"name": "data", "mountPath": "/etc", "subPathExpr": "logs/$(NAME)"},
                 {"name": "data", "mountPath": "/all", "subPath": "./"},
+                {"name": "memory", "mountPath": "/memory"},
             ],
         }))
         .unwrap();
@@ -397,8 +336,12 @@ mod tests {
             .filter(|mount| mount.source != Path::new("/i"))
             .map(|mount| (mount.target.to_str().unwrap(), mount.sub_path.to_str().unwrap(), mount.read_only))
             .collect();
-        let expected =
-            [("/etc", "logs/box", false), ("/all", "", false), ("/etc/app/a.conf", "a.conf", true)];
+        let expected = [
+            ("/etc", "logs/box", false),
+            ("/all", "", false),
+            ("/memory", "", false),
+            ("/etc/app/a.conf", "a.conf", true),
+        ];
         assert_eq!(rows, expected);
         let memory: Vec<_> = ok.memory_dirs.iter().map(|it| (it.path.to_str().unwrap(), it.bytes)).collect();
         assert_eq!(memory, [("/t", 1 << 30)], "never more than the container's memory");
@@ -456,6 +399,10 @@ mod tests {
         assert!(web(json!({"securityContext": {"runAsNonRoot": true}})).is_ok());
         let other = web(json!({"securityContext": {"runAsUser": 5}})).unwrap().process;
         assert_eq!((other.uid, other.gid, other.groups.len()), (5, 0, 0));
+        let at_home = json!({"User": "web", "WorkingDir": "/var/www"});
+        assert_eq!(with_image(json!({}), at_home.clone()).unwrap().process.cwd, Path::new("/var/www"));
+        let stranger = json!({"securityContext": {"runAsUser": 5}});
+        assert_eq!(with_image(stranger, at_home).unwrap().process.cwd, Path::new("/"));
         let unknown = with_image(json!({}), json!({"User": "nobody"})).unwrap_err();
         assert!(unknown.message.contains("spec.containers[0].image") && unknown.message.contains("nobody"));
     }
@@ -465,6 +412,7 @@ mod tests {
         let labels = with_image(json!({}), json!({"StopSignal": "SIGINT"})).unwrap().labels;
         let label = |name| labels.get(name).map(String::as_str);
         assert_eq!((label(LABEL_STOP_SIGNAL), label(LABEL_IMAGE_ID)), (Some("2"), Some("id")));
+        assert_eq!((label(LABEL_POD_UID), label(LABEL_CONTAINER)), (Some("7f1c"), Some("main")));
     }
 
     #[test]

@@ -1,121 +1,237 @@
-//! From what was seen of a container to the status of its Pod, as the kubelet writes it. Pure.
+//! From what was seen of its containers to the status of a Pod, as the kubelet writes it. Pure.
 
 use std::net::Ipv4Addr;
 use std::time::SystemTime;
 
-use asb_runtime::{Ended, Exit};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
-use super::spec::{Refusal, container};
+use super::container::{Role, Slot};
+use super::plan::{Doing, Finished, Outcome, Seen};
+use super::spec::Refusal;
 
 /// The machine, as its Pods are told.
 pub const HOST_ADDRESS: &str = "127.0.0.1";
 
-/// What a Pod's container is doing.
-#[derive(Debug, Clone)]
-pub enum Container {
-    /// Cannot be started (yet).
-    Waiting(Refusal),
-    Running {
-        since: SystemTime,
-        address: Ipv4Addr,
-    },
-    /// Ended, and will not be started again.
-    Ended {
-        since: SystemTime,
-        ended: Ended,
-        address: Ipv4Addr,
-    },
-    /// Ended, and waits to be started again.
-    BackOff {
-        since: SystemTime,
-        ended: Ended,
-        address: Ipv4Addr,
-    },
-    /// The Pod asks for what this node does not do.
-    Refused(Refusal),
+/// Conditions that are ours to write.
+const OURS: [&str; 5] =
+    ["PodScheduled", "PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready"];
+
+/// All that is known of a Pod.
+pub struct Facts<'a> {
+    pub pod: &'a Pod,
+    /// The conditions as last told, or as an earlier engine left them.
+    pub conditions: &'a [Value],
+    /// In the order of [`Slot::all`].
+    pub seen: &'a [Seen],
+    pub outcome: Option<Outcome>,
+    /// Why the Pod is refused, if it is.
+    pub refusal: Option<&'a Refusal>,
+    pub address: Option<Ipv4Addr>,
+    /// When the Pod was first looked at.
+    pub since: SystemTime,
+    pub now: SystemTime,
+}
+
+/// A container with what is known of it.
+#[derive(Clone, Copy)]
+struct One<'a> {
+    slot: Slot,
+    role: Role,
+    name: &'a str,
+    seen: &'a Seen,
 }
 
 /// The whole status of a Pod, for a merge patch.
-pub fn status(pod: &Pod, state: &Container, restarts: u32, image_id: &str, now: Timestamp) -> Value {
-    let now = whole_seconds(now);
-    let running = matches!(state, Container::Running { .. });
-    let phase = match state {
-        Container::Waiting(_) => "Pending",
-        Container::Running { .. } | Container::BackOff { .. } => "Running",
-        Container::Ended { ended, .. } if ended.exit == Exit::Code(0) => "Succeeded",
-        Container::Ended { .. } | Container::Refused(_) => "Failed",
-    };
-    let not_ready = match state {
-        Container::Running { .. } => None,
-        Container::Ended { ended, .. } if ended.exit == Exit::Code(0) => Some("PodCompleted"),
-        _ => Some("ContainersNotReady"),
-    };
-    let condition = |kind: &str, ok: bool, reason: Option<&str>| {
-        let status = if ok { "True" } else { "False" };
-        let since = transition(pod, kind, status).unwrap_or(now);
-        let mut condition = json!({"type": kind, "status": status, "lastTransitionTime": since});
-        reason.into_iter().for_each(|reason| condition["reason"] = json!(reason));
-        condition
-    };
+pub fn status(facts: &Facts<'_>) -> Value {
+    let pod = facts.pod;
+    let all: Vec<_> = Slot::all(pod)
+        .into_iter()
+        .zip(facts.seen)
+        .map(|(slot, seen)| One {
+            slot,
+            role: slot.role(pod),
+            name: slot.of(pod).map_or("", |it| &it.name),
+            seen,
+        })
+        .collect();
+    let phase = phase(facts.outcome, &all);
     let mut status = json!({
         "phase": phase,
         "reason": null,
         "message": null,
-        "startTime": pod.status.as_ref().and_then(|status| status.start_time.clone()).map_or(now, |time| time.0),
+        "startTime": seconds(facts.since),
         "hostIP": HOST_ADDRESS,
         "hostIPs": [{"ip": HOST_ADDRESS}],
-        "conditions": [
-            condition("PodScheduled", true, None),
-            condition("Initialized", true, None),
-            condition("ContainersReady", running, not_ready),
-            condition("Ready", running, not_ready),
-        ],
+        "conditions": conditions(facts, &all, phase),
     });
-    match state {
-        Container::Running { address, .. }
-        | Container::Ended { address, .. }
-        | Container::BackOff { address, .. } => {
-            status["podIP"] = json!(address);
-            status["podIPs"] = json!([{"ip": address}]);
-        }
-        Container::Waiting(_) => {}
-        Container::Refused(refusal) => {
-            status["reason"] = json!(refusal.reason);
-            status["message"] = json!(refusal.message);
-            return status;
-        }
+    if let Some(address) = facts.address {
+        status["podIP"] = json!(address);
+        status["podIPs"] = json!([{"ip": address}]);
     }
-    status["containerStatuses"] = json!([container_status(pod, state, restarts, image_id)]);
+    if let Some(refusal) = facts.refusal {
+        status["reason"] = json!(refusal.reason);
+        status["message"] = json!(refusal.message);
+    } else if facts.outcome == Some(Outcome::DeadlineExceeded) {
+        status["reason"] = json!("DeadlineExceeded");
+        status["message"] = json!("the Pod was active for longer than spec.activeDeadlineSeconds allows");
+    }
+    // A Pod that was refused before anything ran has no containers to tell of.
+    if facts.refusal.is_some() && !all.iter().any(|one| one.seen.begun()) {
+        return status;
+    }
+    let of = |wanted: fn(Slot) -> bool| -> Vec<_> {
+        let some = all.iter().filter(|one| wanted(one.slot));
+        some.map(|one| container_status(pod, *one, has_inits(&all))).collect()
+    };
+    status["containerStatuses"] = json!(of(|slot| matches!(slot, Slot::Main(_))));
+    if has_inits(&all) {
+        status["initContainerStatuses"] = json!(of(|slot| matches!(slot, Slot::Init(_))));
+    }
     status
 }
 
-fn container_status(pod: &Pod, state: &Container, restarts: u32, image_id: &str) -> Value {
-    let container = container(pod);
-    let running = matches!(state, Container::Running { .. });
-    let (now, last) = match state {
-        Container::Running { since, .. } => (json!({"running": {"startedAt": seconds(*since)}}), Value::Null),
-        Container::Waiting(refusal) => (waiting(refusal.reason, &refusal.message), Value::Null),
-        Container::Ended { since, ended, .. } => (terminated(*since, ended), Value::Null),
-        Container::BackOff { since, ended, .. } => {
-            let message = "the container ended and will be started again after a pause";
-            (waiting("CrashLoopBackOff", message), terminated(*since, ended))
+fn has_inits(all: &[One<'_>]) -> bool {
+    all.iter().any(|one| one.role != Role::Main)
+}
+
+fn phase(outcome: Option<Outcome>, all: &[One<'_>]) -> &'static str {
+    let runs = all.iter().any(|one| matches!(one.seen.doing, Doing::Running(_)));
+    match outcome {
+        Some(Outcome::Succeeded) if !runs => "Succeeded",
+        Some(Outcome::Failed | Outcome::DeadlineExceeded | Outcome::Refused) if !runs => "Failed",
+        // What is on its way out still runs.
+        Some(_) => "Running",
+        None => {
+            let mut mains = all.iter().filter(|one| one.role == Role::Main);
+            if mains.all(|one| has_run(one.seen)) { "Running" } else { "Pending" }
         }
-        Container::Refused(_) => (Value::Null, Value::Null),
+    }
+}
+
+/// Whether an instance of it is or was there.
+fn has_run(seen: &Seen) -> bool {
+    match &seen.doing {
+        Doing::Running(it) => it.greeted || seen.last.is_some(),
+        Doing::Ended(_) => true,
+        Doing::Absent | Doing::Starting => seen.last.is_some(),
+    }
+}
+
+fn conditions(facts: &Facts<'_>, all: &[One<'_>], phase: &str) -> Vec<Value> {
+    let names = |some: &[&One<'_>]| some.iter().map(|one| one.name).collect::<Vec<_>>().join(", ");
+    let condition = |kind: &str, holds: bool, problem: Option<(&str, String)>| {
+        let status = if holds { "True" } else { "False" };
+        let known = facts.conditions.iter().find(|it| it["type"] == kind && it["status"] == status);
+        let since = known.map(|it| it["lastTransitionTime"].clone()).filter(|time| !time.is_null());
+        let mut condition = json!({"type": kind, "status": status});
+        condition["lastTransitionTime"] = since.unwrap_or_else(|| json!(seconds(facts.now)));
+        if let Some((reason, message)) = problem.filter(|_| !holds) {
+            condition["reason"] = json!(reason);
+            Some(message)
+                .filter(|it| !it.is_empty())
+                .into_iter()
+                .for_each(|it| condition["message"] = json!(it));
+        }
+        condition
     };
+    let over = match phase {
+        "Succeeded" => Some(("PodCompleted", String::new())),
+        "Failed" if facts.refusal.is_none() => Some(("PodFailed", String::new())),
+        _ => None,
+    };
+    let initialized = all.iter().any(|one| one.role == Role::Main && one.seen.begun());
+    let incomplete: Vec<_> = all
+        .iter()
+        .filter(|one| match one.role {
+            Role::Main => false,
+            Role::Init => !matches!(&one.seen.doing, Doing::Ended(end) if end.code == 0),
+            Role::Sidecar => !one.seen.has_started(),
+        })
+        .collect();
+    let uninitialized = (!initialized && !incomplete.is_empty())
+        .then(|| ("ContainersNotInitialized", format!("not through yet: {}", names(&incomplete))));
+    let unready: Vec<_> = all.iter().filter(|one| one.role != Role::Init && !one.seen.is_ready()).collect();
+    let not_ready = over.clone().or_else(|| {
+        (!unready.is_empty()).then(|| ("ContainersNotReady", format!("not ready: {}", names(&unready))))
+    });
+    let gates = closed_gates(facts.pod);
+    let gated =
+        (!gates.is_empty()).then(|| ("ReadinessGatesNotReady", format!("not true: {}", gates.join(", "))));
+    let ready = not_ready.clone().or(gated);
+    let ours = [
+        condition("PodScheduled", true, None),
+        // It has its network, and nothing has taken that away.
+        condition("PodReadyToStartContainers", facts.address.is_some() && over.is_none(), None),
+        condition("Initialized", uninitialized.is_none(), uninitialized),
+        condition("ContainersReady", not_ready.is_none(), not_ready),
+        condition("Ready", ready.is_none(), ready),
+    ];
+    ours.into_iter().chain(others(facts.pod)).collect()
+}
+
+/// Conditions that somebody else writes, which a merge patch would take away.
+fn others(pod: &Pod) -> Vec<Value> {
+    let known = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    known.filter(|condition| !OURS.contains(&condition.type_.as_str())).map(|it| json!(it)).collect()
+}
+
+/// Conditions that the Pod waits for and that are not true.
+fn closed_gates(pod: &Pod) -> Vec<&str> {
+    let gates = pod.spec.iter().flat_map(|spec| spec.readiness_gates.iter().flatten());
+    let holds = |kind: &str| {
+        let mut known = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        known.any(|condition| condition.type_ == kind && condition.status == "True")
+    };
+    gates.map(|gate| gate.condition_type.as_str()).filter(|kind| !holds(kind)).collect()
+}
+
+fn container_status(pod: &Pod, one: One<'_>, has_inits: bool) -> Value {
+    let One { slot, role, name, seen } = one;
+    let container = slot.of(pod);
+    let (now, last) = states(pod, one, has_inits);
+    let ready = match role {
+        Role::Init => matches!(&seen.doing, Doing::Ended(end) if end.code == 0),
+        _ => seen.is_ready(),
+    };
+    let here = !matches!(seen.doing, Doing::Absent | Doing::Starting);
     json!({
-        "name": container.map(|it| it.name.as_str()),
+        "name": name,
         "image": container.and_then(|it| it.image.as_deref()),
-        "imageID": image_id,
-        "containerID": pod.metadata.uid.as_ref().map(|uid| format!("native://{uid}")),
-        "ready": running,
-        "started": running,
-        "restartCount": restarts,
+        "imageID": seen.image_id,
+        "containerID": here.then(|| container_id(pod, slot, seen.restarts)),
+        "ready": ready,
+        "started": seen.has_started(),
+        "restartCount": seen.restarts,
         "state": now,
-        "lastState": if last.is_null() { json!({}) } else { last },
+        "lastState": last.map_or_else(|| json!({}), |end| terminated(pod, slot, end)),
     })
+}
+
+/// What it is doing, and how the instance before ended.
+fn states<'a>(pod: &Pod, one: One<'a>, has_inits: bool) -> (Value, Option<&'a Finished>) {
+    let seen = one.seen;
+    let creating = if has_inits { "PodInitializing" } else { "ContainerCreating" };
+    let waits = || match &seen.waits {
+        Some(refusal) => waiting(refusal.reason, &refusal.message),
+        None => waiting(creating, ""),
+    };
+    match &seen.doing {
+        Doing::Absent | Doing::Starting => (waits(), seen.last.as_ref()),
+        // Until its hook is through, it is not said to run.
+        Doing::Running(it) if it.greeted => {
+            (json!({"running": {"startedAt": seconds(it.since)}}), seen.last.as_ref())
+        }
+        Doing::Running(_) => (waiting(creating, ""), seen.last.as_ref()),
+        Doing::Ended(end) if seen.waits.is_some() => (waits(), Some(end)),
+        Doing::Ended(end) => (terminated(pod, one.slot, end), seen.last.as_ref()),
+    }
+}
+
+fn container_id(pod: &Pod, slot: Slot, restarts: u32) -> Option<String> {
+    let id = slot.sandbox_id(pod).ok()?;
+    Some(if restarts == 0 { format!("native://{id}") } else { format!("native://{id}.{restarts}") })
 }
 
 fn waiting(reason: &str, message: &str) -> Value {
@@ -123,95 +239,176 @@ fn waiting(reason: &str, message: &str) -> Value {
     json!({"waiting": {"reason": reason, "message": message}})
 }
 
-fn terminated(since: SystemTime, ended: &Ended) -> Value {
-    let code = match ended.exit {
-        Exit::Code(code) => code,
-        Exit::Signal(signal) => 128 + signal,
-        Exit::OutOfMemory => 137,
-    };
-    let reason = match ended.exit {
-        Exit::Code(0) => "Completed",
-        Exit::OutOfMemory => "OOMKilled",
-        _ => "Error",
-    };
+fn terminated(pod: &Pod, slot: Slot, end: &Finished) -> Value {
     json!({"terminated": {
-        "exitCode": code, "reason": reason,
-        "startedAt": seconds(since), "finishedAt": seconds(ended.at),
+        "exitCode": end.code, "reason": end.reason, "message": end.message,
+        "startedAt": seconds(end.since), "finishedAt": seconds(end.at),
+        "containerID": container_id(pod, slot, end.restarts),
     }})
 }
 
-/// When the Pod's condition took the status that it still has.
-fn transition(pod: &Pod, kind: &str, status: &str) -> Option<Timestamp> {
-    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
-    let known = conditions.iter().find(|condition| condition.type_ == kind && condition.status == status)?;
-    known.last_transition_time.as_ref().map(|time| time.0)
-}
-
-fn seconds(time: SystemTime) -> Option<Timestamp> {
-    Timestamp::try_from(time).ok().map(whole_seconds)
-}
-
 /// Kubernetes writes whole seconds.
-fn whole_seconds(time: Timestamp) -> Timestamp {
-    Timestamp::from_second(time.as_second()).unwrap_or(time)
+fn seconds(time: SystemTime) -> Option<Timestamp> {
+    let time = Timestamp::try_from(time).ok()?;
+    Timestamp::from_second(time.as_second()).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pod::plan::Running;
+    use asb_runtime::Exit;
     use std::time::Duration;
-
-    fn pod() -> Pod {
-        let pod = json!({"metadata": {"name": "box", "uid": "u"}, "spec": {"containers": [{"name": "main", "image": "host"}]}});
-        serde_json::from_value(pod).unwrap()
-    }
-
-    fn of(state: Container) -> Value {
-        status(&pod(), &state, 2, "id", Timestamp::from_second(50).unwrap())
-    }
-
-    fn ended(exit: Exit) -> Ended {
-        Ended { exit, at: SystemTime::UNIX_EPOCH + Duration::from_secs(30) }
-    }
 
     const SINCE: SystemTime = SystemTime::UNIX_EPOCH;
     const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 2);
 
+    fn pod(spec: Value) -> Pod {
+        serde_json::from_value(json!({"metadata": {"name": "box", "uid": "u"}, "spec": spec})).unwrap()
+    }
+
+    fn one_container() -> Pod {
+        pod(json!({"containers": [{"name": "main", "image": "host"}]}))
+    }
+
+    fn facts<'a>(pod: &'a Pod, seen: &'a [Seen], outcome: Option<Outcome>) -> Facts<'a> {
+        let now = SINCE + Duration::from_secs(50);
+        let address = Some(ADDRESS);
+        Facts { pod, conditions: &[], seen, outcome, refusal: None, address, since: SINCE, now }
+    }
+
+    fn running() -> Seen {
+        let doing = Doing::Running(Running {
+            since: SINCE,
+            greeted: true,
+            started: true,
+            ready: true,
+            stopping: false,
+        });
+        Seen { doing, image_id: "id".into(), ..Seen::default() }
+    }
+
+    fn ended(exit: Exit) -> Seen {
+        let end = Finished::new(exit, SINCE, SINCE + Duration::from_secs(30), 0);
+        Seen { doing: Doing::Ended(end), ..Seen::default() }
+    }
+
+    fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+        value[field].as_str().unwrap_or_default()
+    }
+
+    /// Type, status and reason of every condition.
+    fn conditions(status: &Value) -> Vec<(&str, &str, &str)> {
+        let all = status["conditions"].as_array().unwrap().iter();
+        let read = |it| ["type", "status", "reason"].map(|field| text(it, field));
+        all.map(|it| read(it).into()).collect()
+    }
+
     #[test]
     fn running_container_makes_a_ready_pod_with_an_address() {
-        let status = of(Container::Running { since: SINCE, address: ADDRESS });
+        let (pod, seen) = (one_container(), [Seen { restarts: 2, ..running() }]);
+        let status = status(&facts(&pod, &seen, None));
         assert_eq!((&status["phase"], &status["podIP"]), (&json!("Running"), &json!("10.88.0.2")));
-        let conditions = status["conditions"].as_array().unwrap();
-        assert!(conditions.iter().all(|condition| condition["status"] == "True"));
+        assert!(conditions(&status).iter().all(|(_, status, _)| *status == "True"));
         let container = &status["containerStatuses"][0];
         assert_eq!((&container["restartCount"], &container["imageID"]), (&json!(2), &json!("id")));
+        assert_eq!(container["containerID"], "native://u.2");
     }
 
     #[test]
     fn end_of_a_container_decides_phase_reason_and_exit_code() {
-        for (exit, phase, reason, code) in [
-            (Exit::Code(0), "Succeeded", "Completed", 0),
-            (Exit::Code(3), "Failed", "Error", 3),
-            (Exit::Signal(9), "Failed", "Error", 137),
-            (Exit::OutOfMemory, "Failed", "OOMKilled", 137),
+        for (exit, outcome, phase, reason, code) in [
+            (Exit::Code(0), Outcome::Succeeded, "Succeeded", "Completed", 0),
+            (Exit::Code(3), Outcome::Failed, "Failed", "Error", 3),
+            (Exit::Signal(9), Outcome::Failed, "Failed", "Error", 137),
+            (Exit::OutOfMemory, Outcome::Failed, "Failed", "OOMKilled", 137),
         ] {
-            let status = of(Container::Ended { since: SINCE, ended: ended(exit), address: ADDRESS });
+            let (pod, seen) = (one_container(), [ended(exit)]);
+            let status = status(&facts(&pod, &seen, Some(outcome)));
             let state = &status["containerStatuses"][0]["state"]["terminated"];
             assert_eq!(
                 (&status["phase"], &state["reason"], &state["exitCode"]),
                 (&json!(phase), &json!(reason), &json!(code))
             );
+            let ready = conditions(&status)[4];
+            let why = if phase == "Succeeded" { "PodCompleted" } else { "PodFailed" };
+            assert_eq!(ready, ("Ready", "False", why));
         }
     }
 
     #[test]
     fn pod_that_waits_says_why() {
         let refusal = Refusal::new("ErrImagePull", "spec.containers[0].image: no image");
-        let status = of(Container::Waiting(refusal));
+        let pod = one_container();
+        let waits = [Seen { waits: Some(refusal), ..Seen::default() }];
+        let status_of = |seen: &[Seen]| status(&facts(&pod, seen, None));
+        let status = status_of(&waits);
         assert_eq!(status["phase"], "Pending");
         assert_eq!(status["containerStatuses"][0]["state"]["waiting"]["reason"], "ErrImagePull");
-        let crash = of(Container::BackOff { since: SINCE, ended: ended(Exit::Code(1)), address: ADDRESS });
-        assert_eq!(crash["containerStatuses"][0]["state"]["waiting"]["reason"], "CrashLoopBackOff");
-        assert_eq!(crash["containerStatuses"][0]["lastState"]["terminated"]["exitCode"], 1);
+        let crash = Refusal::new("CrashLoopBackOff", "soon");
+        let status = status_of(&[Seen { waits: Some(crash), ..ended(Exit::Code(1)) }]);
+        assert_eq!(status["phase"], "Running");
+        assert_eq!(status["containerStatuses"][0]["state"]["waiting"]["reason"], "CrashLoopBackOff");
+        assert_eq!(status["containerStatuses"][0]["lastState"]["terminated"]["exitCode"], 1);
+    }
+
+    #[test]
+    fn init_containers_come_before_and_sidecars_count_as_ready() {
+        let pod = pod(json!({
+            "initContainers": [{"name": "a"}, {"name": "side", "restartPolicy": "Always"}],
+            "containers": [{"name": "main"}],
+        }));
+        let status_of = |seen: &[Seen]| status(&facts(&pod, seen, None));
+        let begun = status_of(&[running(), Seen::default(), Seen::default()]);
+        assert_eq!(begun["phase"], "Pending");
+        assert_eq!(begun["containerStatuses"][0]["state"]["waiting"]["reason"], "PodInitializing");
+        assert!(begun["initContainerStatuses"][0]["state"]["running"].is_object());
+        assert_eq!(conditions(&begun)[2], ("Initialized", "False", "ContainersNotInitialized"));
+        let all = status_of(&[ended(Exit::Code(0)), running(), running()]);
+        assert_eq!(
+            (&all["phase"], &all["initContainerStatuses"][0]["ready"]),
+            (&json!("Running"), &json!(true))
+        );
+        assert!(conditions(&all).iter().all(|(_, status, _)| *status == "True"), "{all}");
+        let lost = status_of(&[ended(Exit::Code(0)), ended(Exit::Code(1)), running()]);
+        assert_eq!(conditions(&lost)[2], ("Initialized", "True", ""), "once initialized it stays so");
+        assert_eq!(conditions(&lost)[4], ("Ready", "False", "ContainersNotReady"));
+        assert_eq!(lost["conditions"][4]["message"], "not ready: side");
+    }
+
+    #[test]
+    fn pod_on_its_way_out_runs_until_its_sidecars_have_ended() {
+        let pod = pod(json!({
+            "initContainers": [{"name": "side", "restartPolicy": "Always"}], "containers": [{"name": "main"}],
+        }));
+        let seen = [running(), ended(Exit::Code(0))];
+        assert_eq!(status(&facts(&pod, &seen, Some(Outcome::Succeeded)))["phase"], "Running");
+        let seen = [ended(Exit::Signal(15)), ended(Exit::Code(0))];
+        assert_eq!(status(&facts(&pod, &seen, Some(Outcome::Succeeded)))["phase"], "Succeeded");
+    }
+
+    #[test]
+    fn gates_hold_ready_back_and_conditions_of_others_are_kept() {
+        let mut pod = pod(json!({
+            "containers": [{"name": "main"}], "readinessGates": [{"conditionType": "x.test/up"}],
+        }));
+        let seen = [running()];
+        let closed = status(&facts(&pod, &seen, None));
+        assert_eq!(conditions(&closed)[3], ("ContainersReady", "True", ""));
+        assert_eq!(conditions(&closed)[4], ("Ready", "False", "ReadinessGatesNotReady"));
+        pod.status =
+            serde_json::from_value(json!({"conditions": [{"type": "x.test/up", "status": "True"}]})).unwrap();
+        let open = status(&facts(&pod, &seen, None));
+        assert_eq!(conditions(&open)[4..], [("Ready", "True", ""), ("x.test/up", "True", "")]);
+    }
+
+    #[test]
+    fn time_of_a_change_stays_that_of_the_change() {
+        let (pod, seen) = (one_container(), [running()]);
+        let known =
+            [json!({"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"})];
+        let status = status(&Facts { conditions: &known, ..facts(&pod, &seen, None) });
+        assert_eq!(status["conditions"][4]["lastTransitionTime"], "2026-01-01T00:00:00Z");
+        assert_eq!(status["conditions"][3]["lastTransitionTime"], "1970-01-01T00:00:50Z");
     }
 }

@@ -13,12 +13,14 @@ const POD: &[&str] = &[
     "enableServiceLinks",
     "hostname",
     "imagePullSecrets",
+    "initContainers",
     "nodeName",
     "nodeSelector",
     "overhead",
     "preemptionPolicy",
     "priority",
     "priorityClassName",
+    "readinessGates",
     "restartPolicy",
     "runtimeClassName",
     "schedulerName",
@@ -38,10 +40,14 @@ const CONTAINER: &[&str] = &[
     "envFrom",
     "image",
     "imagePullPolicy",
+    "lifecycle",
+    "livenessProbe",
     "name",
     "ports",
+    "readinessProbe",
     "resources",
     "securityContext",
+    "startupProbe",
     "stdin",
     "stdinOnce",
     "terminationMessagePath",
@@ -70,6 +76,20 @@ const POD_SECURITY: &[&str] = &[
     "supplementalGroups",
     "supplementalGroupsPolicy",
 ];
+const PROBE: &[&str] = &[
+    "exec",
+    "failureThreshold",
+    "grpc",
+    "httpGet",
+    "initialDelaySeconds",
+    "periodSeconds",
+    "successThreshold",
+    "tcpSocket",
+    "terminationGracePeriodSeconds",
+    "timeoutSeconds",
+];
+const LIFECYCLE: &[&str] = &["postStart", "preStop"];
+const HOOK: &[&str] = &["exec", "httpGet", "sleep", "tcpSocket"];
 const ENV: &[&str] = &["name", "value", "valueFrom"];
 const ENV_SOURCE: &[&str] = &["configMapKeyRef", "fieldRef", "resourceFieldRef", "secretKeyRef"];
 const ENV_FROM: &[&str] = &["configMapRef", "prefix", "secretRef"];
@@ -83,31 +103,19 @@ const PROJECTED: &[&str] = &["configMap", "downwardAPI", "secret"];
 pub fn check(spec: &Value) -> Result<(), String> {
     only(spec, "spec", POD)?;
     only(&spec["securityContext"], "spec.securityContext", POD_SECURITY)?;
-    if let Some(containers) = spec["containers"].as_array()
-        && containers.len() > 1
-    {
-        return Err(
-            "spec.containers[1]: this node runs one container per Pod; put the processes into one".to_owned()
-        );
-    }
     for (at, container) in list(spec, "containers") {
-        let path = format!("spec.containers[{at}]");
-        only(container, &path, CONTAINER)?;
-        let security = &container["securityContext"];
-        only(security, &format!("{path}.securityContext"), CONTAINER_SECURITY)?;
-        check_security(security, &format!("{path}.securityContext"))?;
-        for (at, env) in list(container, "env") {
-            only(env, &format!("{path}.env[{at}]"), ENV)?;
-            only(&env["valueFrom"], &format!("{path}.env[{at}].valueFrom"), ENV_SOURCE)?;
-        }
-        for (at, source) in list(container, "envFrom") {
-            only(source, &format!("{path}.envFrom[{at}]"), ENV_FROM)?;
-        }
-        for (at, port) in list(container, "ports") {
-            only(port, &format!("{path}.ports[{at}]"), PORT)?;
-        }
-        for (at, mount) in list(container, "volumeMounts") {
-            only(mount, &format!("{path}.volumeMounts[{at}]"), MOUNT)?;
+        check_container(container, &format!("spec.containers[{at}]"), CONTAINER)?;
+    }
+    for (at, container) in list(spec, "initContainers") {
+        let path = format!("spec.initContainers[{at}]");
+        check_container(container, &path, &[CONTAINER, &["restartPolicy"]].concat())?;
+        match container["restartPolicy"].as_str() {
+            None | Some("" | "Always") => {}
+            Some(other) => {
+                return Err(format!(
+                    "{path}.restartPolicy: {other:?} is not available; use \"Always\" or none"
+                ));
+            }
         }
     }
     for (at, volume) in list(spec, "volumes") {
@@ -116,8 +124,47 @@ pub fn check(spec: &Value) -> Result<(), String> {
         for (at, source) in list(&volume["projected"], "sources") {
             only(source, &format!("{path}.projected.sources[{at}]"), PROJECTED)?;
         }
+        if volume["emptyDir"]["medium"] == "Memory" && users(spec, &volume["name"]) > 1 {
+            return Err(format!(
+                "{path}.emptyDir.medium: what is in memory is seen by one container only; mount it in one, or remove the medium"
+            ));
+        }
     }
     check_seccomp(&spec["securityContext"], "spec.securityContext")
+}
+
+fn check_container(container: &Value, path: &str, known: &[&str]) -> Result<(), String> {
+    only(container, path, known)?;
+    let security = &container["securityContext"];
+    only(security, &format!("{path}.securityContext"), CONTAINER_SECURITY)?;
+    check_security(security, &format!("{path}.securityContext"))?;
+    for (at, env) in list(container, "env") {
+        only(env, &format!("{path}.env[{at}]"), ENV)?;
+        only(&env["valueFrom"], &format!("{path}.env[{at}].valueFrom"), ENV_SOURCE)?;
+    }
+    for (at, source) in list(container, "envFrom") {
+        only(source, &format!("{path}.envFrom[{at}]"), ENV_FROM)?;
+    }
+    for (at, port) in list(container, "ports") {
+        only(port, &format!("{path}.ports[{at}]"), PORT)?;
+    }
+    for (at, mount) in list(container, "volumeMounts") {
+        only(mount, &format!("{path}.volumeMounts[{at}]"), MOUNT)?;
+    }
+    for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
+        only(&container[probe], &format!("{path}.{probe}"), PROBE)?;
+    }
+    let lifecycle = &container["lifecycle"];
+    only(lifecycle, &format!("{path}.lifecycle"), LIFECYCLE)?;
+    LIFECYCLE.iter().try_for_each(|hook| only(&lifecycle[hook], &format!("{path}.lifecycle.{hook}"), HOOK))
+}
+
+/// How many containers mount a volume.
+fn users(spec: &Value, volume: &Value) -> usize {
+    let all = list(spec, "containers").chain(list(spec, "initContainers"));
+    let mounts =
+        |container: &Value| list(container, "volumeMounts").any(|(_, mount)| mount["name"] == *volume);
+    all.filter(|(_, container)| mounts(container)).count()
 }
 
 /// Sandboxes are never given more rights than all of them have.
@@ -175,15 +222,33 @@ mod tests {
     fn unsupported_fields_are_refused_by_their_path() {
         let cases = [
             (json!({"hostNetwork": true}), "spec.hostNetwork"),
-            (json!({"initContainers": [{"name": "x"}]}), "spec.initContainers"),
-            (json!({"containers": [{"name": "a"}, {"name": "b"}]}), "spec.containers[1]"),
+            (json!({"ephemeralContainers": [{"name": "x"}]}), "spec.ephemeralContainers"),
+            (json!({"shareProcessNamespace": true}), "spec.shareProcessNamespace"),
+            (
+                json!({"initContainers": [{"name": "x", "restartPolicy": "Never"}]}),
+                "spec.initContainers[0].restartPolicy",
+            ),
+            (
+                json!({"containers": [{"name": "a"}, {"name": "b", "restartPolicy": "Always"}]}),
+                "spec.containers[1].restartPolicy",
+            ),
+            (
+                json!({"containers": [{"lifecycle": {"stopSignal": "SIGINT"}}]}),
+                "spec.containers[0].lifecycle.stopSignal",
+            ),
+            (
+                json!({
+                    "volumes": [{"name": "m", "emptyDir": {"medium": "Memory"}}],
+                    "containers": [
+                        {"volumeMounts": [{"name": "m", "mountPath": "/a"}]},
+                        {"volumeMounts": [{"name": "m", "mountPath": "/b"}]},
+                    ],
+                }),
+                "spec.volumes[0].emptyDir.medium",
+            ),
             (
                 json!({"containers": [{"ports": [{"containerPort": 80, "hostPort": 80}]}]}),
                 "spec.containers[0].ports[0].hostPort",
-            ),
-            (
-                json!({"containers": [{"livenessProbe": {"exec": {"command": ["x"]}}}]}),
-                "spec.containers[0].livenessProbe",
             ),
             (
                 json!({"containers": [{"env": [{"name": "A", "valueFrom": {"fileKeyRef": {"key": "x"}}}]}]}),

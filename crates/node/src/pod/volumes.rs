@@ -7,9 +7,10 @@ use k8s_openapi::api::core::v1::{
     DownwardAPIVolumeFile, EmptyDirVolumeSource, KeyToPath, Pod, ProjectedVolumeSource, Volume,
 };
 
+use super::container::Slot;
 use super::downward::{self, Ceiling};
 use super::quantity::millis;
-use super::spec::{Refusal, container};
+use super::spec::Refusal;
 use crate::references::{Kind, References};
 
 /// Mode of files whose volume names none.
@@ -198,7 +199,7 @@ impl Collector<'_> {
                 .map_err(|problem| format!("fieldRef.fieldPath: {problem}")),
             (None, Some(selector)) => {
                 let asked = selector.container_name.as_deref().unwrap_or_default();
-                let container = container(pod).filter(|it| it.name == asked).ok_or_else(|| {
+                let container = Slot::named(pod, asked).and_then(|slot| slot.of(pod)).ok_or_else(|| {
                     format!("resourceFieldRef.containerName: {asked:?} names no container of this Pod")
                 })?;
                 downward::resource(container, selector, ceiling)

@@ -16,6 +16,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
+use crate::pod::container::Slot;
 use crate::pod::groups::{self, FsGroup};
 use crate::pod::spec::Refusal;
 use crate::pod::volumes::{self, Content, Medium, Prepared, Sources};
@@ -48,8 +49,8 @@ impl Volumes {
         let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref());
         for (at, volume) in volumes.into_iter().flatten().enumerate() {
             let content = volumes::content(volume, at, sources)?;
-            // Somebody else's data, that this Pod only looks at.
-            let claimed_read_only = matches!(content, Content::Claim { read_only: true, .. });
+            // Somebody else's data, that this Pod only looks at; and files, which are made right.
+            let given = matches!(content, Content::Claim { read_only: true, .. } | Content::Files(_));
             let (path, read_only, medium) = match content {
                 Content::Empty => (self.empty_dir(pod, &volume.name)?, false, Medium::Disk),
                 Content::Memory(bytes) => (self.empty_dir(pod, &volume.name)?, false, Medium::Memory(bytes)),
@@ -59,12 +60,12 @@ impl Volumes {
                 }
                 Content::Files(files) => {
                     let path = self.empty_dir(pod, &volume.name)?;
-                    files::write(&path, &files).map_err(|error| io_refusal(&path, &error))?;
+                    files::write(&path, &files, group).map_err(|error| io_refusal(&path, &error))?;
                     (path, true, Medium::Disk)
                 }
             };
             if let Some(group) = group
-                && !claimed_read_only
+                && !given
             {
                 give(&path, group, read_only).await.map_err(|error| io_refusal(&path, &error))?;
             }
@@ -73,10 +74,38 @@ impl Volumes {
         Ok(prepared)
     }
 
+    /// Makes volumes that are files what they should be by now, also while sandboxes have them mounted.
+    ///
+    /// One that cannot be is left as it was: those who use it already have what they need.
+    pub fn refresh(&self, sources: &Sources<'_>) {
+        let pod = sources.pod;
+        let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+        for (at, volume) in volumes.enumerate() {
+            let Ok(Content::Files(files)) = volumes::content(volume, at, sources) else { continue };
+            let group = groups::fs_group(pod).unwrap_or_default();
+            let path = self.of_pod(pod.metadata.uid.as_deref().unwrap_or_default()).join(&volume.name);
+            if let Err(error) = files::write(&path, &files, group) {
+                tracing::warn!(volume = volume.name, %error, "files of a volume not brought up to date");
+            }
+        }
+    }
+
+    /// Where volumes and records of a Pod are that are gone with it.
+    pub fn of_pod(&self, uid: &str) -> PathBuf {
+        self.of_pods.join(uid)
+    }
+
     /// Directories for what an image wants outside its root. Their names are none that a Pod's volume can have.
-    pub fn of_image(&self, pod: &Pod, paths: &[PathBuf]) -> Result<Vec<Mount>, Refusal> {
+    pub fn of_image(&self, pod: &Pod, slot: Slot, paths: &[PathBuf]) -> Result<Vec<Mount>, Refusal> {
         let mount = |(at, target): (usize, &PathBuf)| {
-            let source = self.empty_dir(pod, &format!(".image-{at}"))?;
+            let source = self.empty_dir(
+                pod,
+                &match slot {
+                    Slot::Main(0) => format!(".image-{at}"),
+                    Slot::Main(of) => format!(".image-{of}-{at}"),
+                    Slot::Init(of) => format!(".image-init-{of}-{at}"),
+                },
+            )?;
             Ok(Mount { source, sub_path: PathBuf::new(), target: target.clone(), read_only: false })
         };
         paths.iter().enumerate().map(mount).collect()

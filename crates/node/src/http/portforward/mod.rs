@@ -43,7 +43,9 @@ pub async fn portforward(
     request: Request,
 ) -> Result<Response, Failure> {
     let pod = pod(&node, &namespace, &name).await?;
-    sandbox_of(&node, &pod, None)?;
+    if !node.shared.has_sandbox(&uid(&pod)) {
+        sandbox_of(&node, &pod, None)?;
+    }
     let target = Target { uid: uid(&pod), pod: name, node };
     let Ok(upgrade) = upgrade else { return spdy_upgrade(target, request) };
     let upgrade = upgrade.max_message_size(LARGEST_MESSAGE).protocols([TUNNEL, CHANNELS]);

@@ -1,0 +1,193 @@
+//! What the task of a Pod does with one of its containers, and hears of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use asb_runtime::Sandbox;
+use futures::FutureExt;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::care::{Care, Kind};
+use super::container::Slot;
+use super::keeper;
+use super::plan::{Doing, Finished, Running};
+use super::spec::LABEL_IMAGE_ID;
+use super::start::{Began, Start, Stopped, is_final, start};
+use super::stop::{Leaving, stop};
+use super::trouble::Trouble;
+use super::watch::{self, Instance, News, Reporter, Watch};
+use super::worker::{DEFAULT_GRACE, Worker};
+use crate::event;
+use crate::node::uid;
+
+/// One container, as the task has it in hand.
+pub struct Hand {
+    pub slot: Slot,
+    pub care: Arc<Care>,
+    pub sandbox: Option<Sandbox>,
+    pub watch: Option<Watch>,
+    /// The task that stops it.
+    pub stopping: Option<AbortOnDropHandle<()>>,
+    /// Why it could not be started.
+    pub trouble: Option<Trouble>,
+}
+
+impl Worker {
+    /// Begins to start a container; an instance that ended makes room for it.
+    pub(super) fn start(&mut self, index: usize) {
+        let (hand, seen) = (&mut self.hands[index], &mut self.seen[index]);
+        let end = match &seen.doing {
+            Doing::Ended(end) => Some(end.clone()),
+            _ => None,
+        };
+        seen.cleared();
+        seen.doing = Doing::Starting;
+        (hand.watch, hand.stopping) = (None, None);
+        let previous = hand.sandbox.take().map(|sandbox| (sandbox, end));
+        let (slot, restarts) = (hand.slot, seen.restarts);
+        let future = start(Start {
+            node: self.node.clone(),
+            pod: self.pod.clone(),
+            slot,
+            reporter: self.reporter(index, restarts),
+            previous,
+            place: self.place.take(),
+            volumes: self.volumes.clone(),
+            cancel: self.cancel.clone(),
+        });
+        self.starting = Some((index, future.boxed()));
+    }
+
+    /// A start is through.
+    pub(super) async fn began(&mut self, index: usize, began: Began) {
+        let Began { place, volumes, references, result, skipped } = began;
+        self.address = place.as_ref().map(|place| place.address);
+        (self.place, self.volumes) = (place, volumes);
+        match result {
+            Ok(sandbox) => {
+                let care = &self.hands[index].care;
+                let running = Running {
+                    since: sandbox.started_at(),
+                    greeted: care.post_start.is_none(),
+                    started: care.startup.is_none(),
+                    ready: care.readiness.is_none(),
+                    stopping: false,
+                };
+                self.took_place = true;
+                self.runs(index, sandbox, running);
+                if self.keeper.is_none() {
+                    let desired = self.desired.clone();
+                    self.keeper = keeper::keep(&self.node, &self.pod, desired, Some(references));
+                }
+            }
+            Err(Stopped::Cancelled) => self.seen[index].doing = Doing::Absent,
+            Err(Stopped::Refused(refusal)) => {
+                self.seen[index].doing = Doing::Absent;
+                match is_final(&refusal) {
+                    true => self.refuse(refusal).await,
+                    false => self.note_trouble(index, refusal, references).await,
+                }
+            }
+        }
+        for message in skipped {
+            event::warn(&self.node.shared.client, &self.pod, "InvalidEnvironmentVariableNames", &message)
+                .await;
+        }
+    }
+
+    /// Takes note of a container that runs, and watches over it.
+    pub(super) fn runs(&mut self, index: usize, sandbox: Sandbox, running: Running) {
+        let slot = self.hands[index].slot;
+        self.node.shared.remember(&uid(&self.pod), slot, &sandbox);
+        let instance = Instance {
+            node: self.node.clone(),
+            pod: self.pod.clone(),
+            slot,
+            sandbox: sandbox.clone(),
+            care: self.hands[index].care.clone(),
+            reporter: self.reporter(index, self.seen[index].restarts),
+        };
+        let watch = watch::watch(instance, &running);
+        let (hand, seen) = (&mut self.hands[index], &mut self.seen[index]);
+        seen.image_id = sandbox.spec().labels.get(LABEL_IMAGE_ID).cloned().unwrap_or_default();
+        (seen.doing, seen.waits, seen.not_before) = (Doing::Running(running), None, None);
+        (hand.sandbox, hand.watch, hand.trouble) = (Some(sandbox), Some(watch), None);
+    }
+
+    /// Takes in what became known of a container.
+    pub(super) async fn hear(&mut self, index: usize, restarts: u32, news: News) {
+        if self.seen[index].restarts != restarts {
+            return; // of an instance that is gone
+        }
+        match (&mut self.seen[index].doing, news) {
+            (Doing::Starting, News::Pulling) => self.pulling = true,
+            (Doing::Running(_), News::Ended(end)) => self.ended(index, end),
+            (Doing::Running(it), _) if it.stopping => {}
+            (Doing::Running(it), News::Greeted) => it.greeted = true,
+            (Doing::Running(it), News::Started) => it.started = true,
+            (Doing::Running(it), News::Ready(ready)) => it.ready = ready,
+            (Doing::Running(_), News::HookFailed) => self.stop(index, None),
+            (Doing::Running(_), News::Unhealthy(kind)) => {
+                let hand = &self.hands[index];
+                let probe = match kind {
+                    Kind::Startup => &hand.care.startup,
+                    _ => &hand.care.liveness,
+                };
+                let grace = probe.as_ref().and_then(|probe| probe.grace);
+                let message = format!(
+                    "Container {} is stopped: its {} probe failed too often",
+                    self.name(index),
+                    kind.name().to_lowercase()
+                );
+                self.stop(index, grace);
+                event::tell(&self.node.shared.client, &self.pod, "Killing", &message).await;
+            }
+            _ => {}
+        }
+    }
+
+    fn ended(&mut self, index: usize, end: Finished) {
+        tracing::debug!(container = self.name(index), code = end.code, "container ended");
+        (self.hands[index].watch, self.hands[index].stopping) = (None, None);
+        self.seen[index].ended(end);
+    }
+
+    /// Begins to stop a container, unless that was done.
+    pub(super) fn stop(&mut self, index: usize, grace: Option<Duration>) {
+        let Doing::Running(running) = &mut self.seen[index].doing else { return };
+        if std::mem::replace(&mut running.stopping, true) {
+            return;
+        }
+        let hand = &mut self.hands[index];
+        hand.watch.iter_mut().for_each(Watch::only_the_end);
+        let grace = grace.unwrap_or_else(|| {
+            let spec = self.pod.spec.as_ref();
+            let seconds = spec.and_then(|spec| spec.termination_grace_period_seconds);
+            seconds.and_then(|it| u64::try_from(it).ok()).map_or(DEFAULT_GRACE, Duration::from_secs)
+        });
+        if let Some(leaving) = self.leaving_of(index) {
+            let task = tokio::spawn(async move { stop(&leaving, grace, std::future::ready(())).await });
+            self.hands[index].stopping = Some(AbortOnDropHandle::new(task));
+        }
+    }
+
+    pub(super) fn leaving_of(&self, index: usize) -> Option<Leaving> {
+        let hand = &self.hands[index];
+        Some(Leaving {
+            client: self.node.shared.client.clone(),
+            pod: self.pod.clone(),
+            name: self.name(index).to_owned(),
+            role: hand.slot.role(&self.pod),
+            sandbox: hand.sandbox.clone()?,
+            pre_stop: hand.care.pre_stop.clone(),
+        })
+    }
+
+    fn reporter(&self, index: usize, restarts: u32) -> Reporter {
+        Reporter { to: self.news.0.clone(), index, restarts }
+    }
+
+    pub(super) fn name(&self, index: usize) -> &str {
+        self.hands[index].slot.of(&self.pod).map_or("", |container| &container.name)
+    }
+}

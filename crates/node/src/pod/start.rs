@@ -1,0 +1,228 @@
+//! From a container that should run to one that does: image, variables, volumes, network, sandbox.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use asb_runtime::{Sandbox, Spec};
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::archive::Archive;
+use super::container::Slot;
+use super::plan::Finished;
+use super::spec::{self, LABEL_ALONE, Parts, Refusal};
+use super::volumes::{Prepared, Sources};
+use super::watch::{News, Reporter};
+use super::{env, support};
+use crate::failure::with_causes;
+use crate::image::{self, Found, Held};
+use crate::network::Wire;
+use crate::node::{Node, uid};
+use crate::references::{self, References};
+
+/// The network of a Pod: one namespace and one address for all of its containers.
+pub struct Place {
+    pub address: Ipv4Addr,
+    /// The namespace has loopback only.
+    pub alone: bool,
+    /// `None`: made by the first container that starts, or gone with the last that ran.
+    pub namespace: Option<OwnedFd>,
+}
+
+/// What a start needs. All of it is its own: the task of the Pod goes on meanwhile.
+pub struct Start {
+    pub node: Node,
+    pub pod: Arc<Pod>,
+    pub slot: Slot,
+    pub reporter: Reporter,
+    /// The instance before, which makes room first.
+    pub previous: Option<(Sandbox, Option<Finished>)>,
+    pub place: Option<Place>,
+    pub volumes: Option<Arc<BTreeMap<String, Prepared>>>,
+    /// The Pod is to go; nothing is worth waiting for any more.
+    pub cancel: CancellationToken,
+}
+
+/// What came of a start, and what the next one needs.
+pub struct Began {
+    pub place: Option<Place>,
+    pub volumes: Option<Arc<BTreeMap<String, Prepared>>>,
+    pub references: References,
+    pub result: Result<Sandbox, Stopped>,
+    /// Keys that could not be names of variables.
+    pub skipped: Vec<String>,
+}
+
+pub enum Stopped {
+    Refused(Refusal),
+    /// By [`Start::cancel`].
+    Cancelled,
+}
+
+impl From<Refusal> for Stopped {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+/// Starts a container.
+pub async fn start(mut start: Start) -> Began {
+    let mut references = References::default();
+    let result = start.attempt(&mut references).await;
+    let skipped = match (&result, start.slot.of(&start.pod)) {
+        (Ok(_), Some(container)) => env::skipped(start.slot, container, &references),
+        _ => Vec::new(),
+    };
+    Began { place: start.place, volumes: start.volumes, references, result, skipped }
+}
+
+impl Start {
+    async fn attempt(&mut self, references: &mut References) -> Result<Sandbox, Stopped> {
+        self.clear_previous().await?;
+        check(&self.pod)?;
+        let held = self.image().await?;
+        let shared = self.node.shared.clone();
+        *references = References::fetch(&shared.client, &self.pod)
+            .await
+            .map_err(|error| references::refusal(&error))?;
+        let sources = Sources { pod: &self.pod, references, ceiling: shared.ceiling };
+        let volumes = match &self.volumes {
+            Some(known) => {
+                shared.volumes.refresh(&sources);
+                known.clone()
+            }
+            None => Arc::new(shared.volumes.of(&sources).await?),
+        };
+        self.volumes = Some(volumes.clone());
+        let image_volumes = shared.volumes.of_image(&self.pod, self.slot, &held.image.volumes)?;
+        let taken = self.take_place().await?;
+        let Some(place) = &self.place else { return Err(Stopped::Cancelled) };
+        let parts = Parts {
+            image: held.image.clone(),
+            image_volumes,
+            address: place.address,
+            alone: place.alone,
+            resolver: shared.wires().resolver(),
+            volumes: &volumes,
+            references,
+            restarts: self.reporter.restarts,
+            ceiling: shared.ceiling,
+        };
+        let spec = spec::translate(&self.pod, self.slot, parts)?;
+        self.run(&spec, taken).await
+    }
+
+    /// Keeps what is to be known of the instance before, and removes the rest of it.
+    async fn clear_previous(&mut self) -> Result<(), Refusal> {
+        let Some((sandbox, end)) = self.previous.take() else { return Ok(()) };
+        let name = self.slot.of(&self.pod).map_or("", |container| &container.name);
+        let archive = Archive::new(&self.node.shared.volumes.of_pod(&uid(&self.pod)), name);
+        if let Some(Err(error)) = end.map(|end| archive.keep(&sandbox, &end)) {
+            tracing::warn!(%error, "the log of the instance before is lost");
+        }
+        self.node.shared.forget(&uid(&self.pod), &sandbox);
+        sandbox.delete().await.map_err(|error| start_refusal(&error))
+    }
+
+    async fn image(&self) -> Result<Box<Held>, Stopped> {
+        let (client, images) = (&self.node.shared.client, &self.node.shared.images);
+        match image::find(client, images, &self.pod, self.slot).await? {
+            Found::Here(held) => Ok(held),
+            Found::Elsewhere(reference) => {
+                self.reporter.tell(News::Pulling);
+                tokio::select! {
+                    held = image::pull(client, images, &self.pod, self.slot, &reference) => Ok(held?),
+                    () = self.cancel.cancelled() => Err(Stopped::Cancelled),
+                }
+            }
+        }
+    }
+
+    /// The Pod's network, taken if it has none; whether it is new.
+    async fn take_place(&mut self) -> Result<bool, Refusal> {
+        let shared = &self.node.shared;
+        if let Some(place) = &self.place {
+            if place.namespace.is_some() {
+                return Ok(false);
+            }
+            // It went with the last process in it: whatever starts now starts somewhere else.
+            shared.wires().leave(&uid(&self.pod), place.address, !place.alone).await;
+            self.place = None;
+        }
+        let taken = shared.wires().take().await;
+        let Wire { address, namespace } =
+            taken.map_err(|message| Refusal::new("NetworkNotReady", message))?;
+        self.place = Some(Place { address, alone: namespace.is_none(), namespace });
+        Ok(true)
+    }
+
+    /// Starts the sandbox and, if its network is new, at the same time puts the rules of it in force: until they are,
+    /// nothing passes.
+    async fn run(&mut self, spec: &Spec, new: bool) -> Result<Sandbox, Stopped> {
+        let shared = &self.node.shared;
+        let Some(place) = &mut self.place else { return Err(Stopped::Cancelled) };
+        let namespace = place.namespace.as_ref().map(OwnedFd::try_clone).transpose();
+        let namespace = namespace.map_err(|error| Refusal::new("NetworkNotReady", error.to_string()))?;
+        let start = async {
+            match namespace {
+                Some(namespace) => shared.runtime.start_in(namespace, spec).await,
+                None => shared.runtime.start(spec).await,
+            }
+        };
+        let admit = async {
+            match new {
+                true => shared.wires().admit(&shared.client, &self.pod, place.address).await,
+                false => Ok(()),
+            }
+        };
+        let (started, admitted) = tokio::join!(start, admit);
+        let sandbox = started.map_err(|error| start_refusal(&error));
+        if let Err(message) = admitted {
+            if let Ok(sandbox) = sandbox
+                && let Err(error) = sandbox.delete().await
+            {
+                tracing::error!(error = &error as &dyn std::error::Error, "sandbox not removed");
+            }
+            // Nothing passes there, so nobody may start there: the next try has another one.
+            place.namespace = None;
+            return Err(Refusal::new("NetworkNotReady", message).into());
+        }
+        let sandbox = sandbox?;
+        if place.namespace.is_none() {
+            // Those who come later go where the first one is.
+            place.namespace = sandbox.network().unwrap_or_default();
+        }
+        Ok(sandbox)
+    }
+}
+
+/// What cannot be run here, whatever else is true.
+pub fn check(pod: &Pod) -> Result<(), Refusal> {
+    support::check(&json!(pod.spec)).map_err(|message| Refusal::new("Unsupported", message))?;
+    match pod.spec.as_ref().and_then(|spec| spec.runtime_class_name.as_deref()) {
+        None | Some("" | "native") => Ok(()),
+        Some(other) => {
+            let message = format!(
+                "spec.runtimeClassName: {other:?} is not available on this machine; it has \"native\""
+            );
+            Err(Refusal::new("RuntimeClassNotAvailable", message))
+        }
+    }
+}
+
+/// Whether only another Pod can help.
+pub fn is_final(refusal: &Refusal) -> bool {
+    matches!(refusal.reason, "Unsupported" | "RuntimeClassNotAvailable" | "InvalidPod" | "InvalidUID")
+}
+
+/// Whether a sandbox has an address of the network.
+pub fn is_wired(sandbox: &Sandbox) -> bool {
+    sandbox.spec().network && !sandbox.spec().labels.contains_key(LABEL_ALONE)
+}
+
+fn start_refusal(error: &asb_runtime::Error) -> Refusal {
+    Refusal::new("CreateContainerError", with_causes(error))
+}
