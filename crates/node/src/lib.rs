@@ -11,6 +11,7 @@
 //! | `pod/spec` | Pod → what the runtime starts, or a refusal that names the field |
 //! | `pod/status` | what was seen of a container → Pod status |
 //! | `pod/worker` | the life of one Pod |
+//! | `drivers` | which runtimes Pods can ask for here |
 //! | `pod/env`, `pod/downward` | variables, and what a Pod may be told about itself |
 //! | `references` | ConfigMaps and Secrets that a Pod names |
 //! | `image` | the image of a Pod, found here or pulled |
@@ -20,6 +21,7 @@
 //! | `usage` | how fast processor time is used |
 //! | `http` | `pods/log`, `pods/exec`, `pods/attach`, `pods/portforward`, measurements |
 
+mod drivers;
 mod event;
 mod failure;
 mod http;

@@ -17,6 +17,7 @@
 //! | `pool` | a template and a pool of Sandboxes that are ready before anybody asks |
 //! | `portforward` | `kubectl port-forward` to a program in a sandbox |
 //! | `streams` | exec and attach in terminals and pipes, over WebSockets and SPDY |
+//! | `runtime` | Pods under runc, crun and gVisor; what is not there; `asb doctor` |
 //! | `python` | the Python SDK against a real engine |
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -35,6 +36,7 @@ mod pod;
 mod pool;
 mod portforward;
 mod python;
+mod runtime;
 mod streams;
 mod terminal;
 mod usage;

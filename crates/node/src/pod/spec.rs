@@ -83,6 +83,7 @@ pub fn translate(pod: &Pod, parts: Parts<'_>) -> Result<Spec, Refusal> {
     let limits = limits(container, parts.ceiling.memory)?;
     Ok(Spec {
         id: sandbox_id(pod)?,
+        driver: Default::default(),
         hostname: spec.hostname.clone().unwrap_or_else(|| pod.name_any()),
         read_only_root: security.and_then(|it| it.read_only_root_filesystem).unwrap_or(false),
         labels: labels(pod, &parts),

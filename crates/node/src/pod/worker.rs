@@ -126,6 +126,7 @@ impl Worker {
             return Ok(Some(sandbox.clone()));
         }
         check(&self.pod)?;
+        let driver = self.node.shared.drivers.of(&self.node, &self.pod).await?;
         let shared = &self.node.shared;
         let held = match image::find(&shared.client, &shared.images, &self.pod).await? {
             Found::Here(held) => held,
@@ -162,7 +163,7 @@ impl Worker {
         };
         let wired = namespace.is_some();
         let started = match spec::translate(&self.pod, parts) {
-            Ok(spec) => self.start(&spec, address, namespace).await,
+            Ok(spec) => self.start(&Spec { driver, ..spec }, address, namespace).await,
             Err(refusal) => Err(refusal),
         };
         match started {
@@ -430,16 +431,7 @@ async fn discard(node: &Node, sandbox: Sandbox) {
 }
 
 fn check(pod: &Pod) -> Result<(), Refusal> {
-    support::check(&json!(pod.spec)).map_err(|message| Refusal::new("Unsupported", message))?;
-    match pod.spec.as_ref().and_then(|spec| spec.runtime_class_name.as_deref()) {
-        None | Some("" | "native") => Ok(()),
-        Some(other) => {
-            let message = format!(
-                "spec.runtimeClassName: {other:?} is not available on this machine; it has \"native\""
-            );
-            Err(Refusal::new("RuntimeClassNotAvailable", message))
-        }
-    }
+    support::check(&json!(pod.spec)).map_err(|message| Refusal::new("Unsupported", message))
 }
 
 /// Whether only another Pod can help.
