@@ -64,7 +64,7 @@ impl Driver for Oci {
 
     fn limits(&self, limits: Limits) -> Limits {
         let (threads, memory) = if self.is_gvisor() {
-            (KERNEL_THREADS + limits.pids * 3, KERNEL_MEMORY)
+            (limits.pids.saturating_mul(3).saturating_add(KERNEL_THREADS), KERNEL_MEMORY)
         } else {
             (RUNTIME_THREADS, 0)
         };
