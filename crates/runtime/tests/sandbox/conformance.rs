@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use asb_runtime::driver::Name;
-use asb_runtime::{Error, Exit, FailureKind, MemoryDir, Native, TerminalSize, driver, leak};
+use asb_runtime::{Attach, Error, Exit, FailureKind, MemoryDir, Native, Stdin, TerminalSize, driver, leak};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::common::{World, eventually, exec, log, output, run, shell, volume, wait};
@@ -28,6 +28,8 @@ on_drivers! {
         program_that_is_missing_is_not_one_that_failed,
         program_beside_the_main_one_is_signalled,
         terminal_is_one_and_has_its_size,
+        main_process_reads_what_is_written_by_who_attaches,
+        main_process_can_have_a_terminal,
         server_inside_is_reached_and_a_closed_port_is_refused,
         frozen_sandbox_does_nothing_until_it_is_thawed,
         frozen_sandbox_can_be_deleted,
@@ -323,6 +325,36 @@ async fn terminal_is_one_and_has_its_size(world: World) {
     }
     assert!(seen.contains("50 132"), "{seen}");
     assert_eq!(session.control.wait().await.expect("ends"), Exit::Code(5));
+    world.finish().await;
+}
+
+async fn main_process_reads_what_is_written_by_who_attaches(world: World) {
+    let mut spec = world.spec(&["tr", "a-z", "A-Z"]);
+    spec.process.stdin = Stdin::Once;
+    let sandbox = world.native.start(&spec).await.expect("starts");
+    let attach = Attach { stdin: true, stdout: true, stderr: true };
+    let output = output(sandbox.attach(attach).await.expect("attaches"), b"quiet\n").await;
+    assert_eq!((output.stdout.as_str(), output.exit), ("QUIET\n", Exit::Code(0)));
+    assert_eq!(log(&sandbox), "stdout F QUIET\n");
+    world.finish().await;
+}
+
+async fn main_process_can_have_a_terminal(world: World) {
+    let script = "test -t 0 && test -t 1 && stty size && read line && echo got $line && trap 'exit 6' INT && echo wait && cat";
+    let mut spec = world.spec(&["sh", "-c", script]);
+    (spec.process.stdin, spec.process.terminal) = (Stdin::Open, true);
+    let sandbox = world.native.start(&spec).await.expect("starts");
+    let attach = Attach { stdin: true, stdout: true, stderr: false };
+    let mut session = sandbox.attach(attach).await.expect("attaches");
+    let mut stdin = session.stdin.take().expect("asked for");
+    stdin.write_all(b"line\n").await.expect("written");
+    eventually(|| log(&sandbox).contains("wait")).await;
+    let seen = log(&sandbox);
+    assert!(seen.contains("24 80") && seen.contains("got line"), "{seen}");
+    // Ctrl-C reaches what is in front of the terminal.
+    stdin.write_all(b"\x03").await.expect("written");
+    let exit = session.control.wait().await.expect("ends");
+    assert_eq!(exit, Exit::Code(6), "{}", log(&sandbox));
     world.finish().await;
 }
 
