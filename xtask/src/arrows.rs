@@ -24,6 +24,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "asb-apiserver",
             "asb-controllers",
+            "asb-network",
             "asb-node",
             "asb-operator",
             "asb-router",

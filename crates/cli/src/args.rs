@@ -60,6 +60,8 @@ pub enum Command {
     /// Manage the images on this machine; works beside a running engine, and without one
     #[command(subcommand)]
     Image(crate::commands::image::Command),
+    /// Show what sandboxes can have on this machine, and how to get what is missing; needs no engine
+    Doctor(Doctor),
     /// Run the controllers against a Kubernetes cluster, as `agent-sandbox-controller` does
     Controller(Box<asb_operator::Options>),
     /// Move the objects of a cluster from v1alpha1 to v1beta1
@@ -105,6 +107,9 @@ pub struct Run {
     /// Start it, print its name, and leave it running
     #[arg(long, short)]
     pub detach: bool,
+    /// What makes the sandbox: native, runc, crun or gvisor, as far as `asb doctor` finds them [default: native]
+    #[arg(long, env = "ASB_RUNTIME", value_name = "NAME")]
+    pub runtime: Option<String>,
     /// Environment variables of the sandbox
     #[arg(long, short, value_name = "NAME=VALUE", value_parser = parse_env)]
     pub env: Vec<(String, String)>,
@@ -179,6 +184,14 @@ pub struct Ps {
     pub all_namespaces: bool,
     #[command(flatten)]
     pub target: Target,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Fails only when not even native sandboxes can run.")]
+pub struct Doctor {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, clap::Args)]

@@ -8,6 +8,7 @@
 //! | `kubeconfig`, `pki/`, `store.redb` | the Kubernetes API |
 //! | `router.token` | what callers of the router must send |
 //! | `images/`, `sandboxes/`, `volumes/`, `pods/` | the node |
+//! | `drivers.json`, `probe/` | which runtimes work here, and where that is tried |
 //! | `network.json` | names and addresses of the network |
 //! | `up.log` | output of an engine that was started in the background |
 

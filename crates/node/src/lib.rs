@@ -12,6 +12,7 @@
 //! | `pod/spec` | container → what the runtime starts, or a refusal that names the field |
 //! | `pod/care` | hooks and probes |
 //! | `pod/status` | what was seen of the containers → Pod status |
+//! | `drivers` | which runtimes Pods can ask for here |
 //! | `pod/env`, `pod/downward` | variables, and what a Pod may be told about itself |
 //! | `references` | ConfigMaps and Secrets that a Pod names |
 //! | `image` | the image of a container, found here or pulled |
@@ -21,6 +22,7 @@
 //! | `usage` | how fast processor time is used |
 //! | `http` | `pods/log`, `pods/exec`, `pods/attach`, `pods/portforward`, measurements |
 
+mod drivers;
 mod event;
 mod failure;
 mod http;

@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::task::TaskTracker;
 
+use crate::drivers::{self, Drivers};
 use crate::network::{self, Wires};
 use crate::pod::adopt;
 use crate::pod::container::Slot;
@@ -47,6 +48,7 @@ pub struct Node {
 pub(crate) struct Shared {
     pub client: Client,
     pub runtime: Native,
+    pub drivers: Drivers,
     pub images: Images,
     pub volumes: Volumes,
     /// Opened when the sandboxes are known that run already.
@@ -87,6 +89,7 @@ impl Node {
         let failed = |what| move |source| Error::Open { what, path: dir.clone(), source };
         let shared = Shared {
             runtime: Native::open(&dir.join("sandboxes")).map_err(Error::Runtime)?,
+            drivers: Drivers::new(dir),
             images: Images::with(&dir.join("images"), config.registries.clone()).map_err(Error::Images)?,
             volumes: Volumes::open(client.clone(), dir).map_err(failed("volumes"))?,
             wires: OnceLock::new(),
@@ -154,6 +157,7 @@ impl Node {
         self.register().await.map_err(Error::Register)?;
         let mut tasks = JoinSet::new();
         tasks.spawn(reclaim_volumes(self.clone()));
+        tasks.spawn(drivers::survey(self.clone()));
         let mut ready = Some(ready);
         let mut pods: HashMap<String, watch::Sender<Desired>> = HashMap::new();
         let config = watcher::Config::default().fields(&format!("spec.nodeName={}", machine::name()));
@@ -290,7 +294,7 @@ impl Node {
         }
     }
 
-    /// Makes the Node, the StorageClass and the RuntimeClass objects of this machine.
+    /// Makes the Node, the StorageClass and the first RuntimeClass of this machine.
     async fn register(&self) -> Result<(), kube::Error> {
         let node = machine::node(self.shared.wires().missing());
         let class = json!({
@@ -301,12 +305,9 @@ impl Node {
             },
             "provisioner": "asb/local", "reclaimPolicy": "Delete", "volumeBindingMode": "WaitForFirstConsumer",
         });
-        let runtime = json!({
-            "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "native"}, "handler": "native",
-        });
         self.ensure::<k8s_openapi::api::core::v1::Node>(&node).await?;
         self.ensure::<k8s_openapi::api::storage::v1::StorageClass>(&class).await?;
-        self.ensure::<k8s_openapi::api::node::v1::RuntimeClass>(&runtime).await?;
+        self.ensure::<k8s_openapi::api::node::v1::RuntimeClass>(&drivers::class("native")).await?;
         let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(self.shared.client.clone());
         let status = json!({"status": node["status"]});
         nodes.patch_status(&machine::name(), &PatchParams::default(), &Patch::Merge(status)).await?;
@@ -314,7 +315,7 @@ impl Node {
     }
 
     /// Creates a cluster-wide object unless one of its name exists.
-    async fn ensure<K>(&self, object: &serde_json::Value) -> Result<(), kube::Error>
+    pub(crate) async fn ensure<K>(&self, object: &serde_json::Value) -> Result<(), kube::Error>
     where
         K: kube::Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope>,
         K: serde::de::DeserializeOwned + serde::Serialize + Clone + std::fmt::Debug,

@@ -12,19 +12,25 @@
 //! [`Native::list`] finds everything again.
 
 mod cgroup;
+pub mod driver;
+mod error;
 mod ids;
 pub mod image;
 pub mod leak;
+pub mod machine;
 pub mod native;
 mod process;
 mod remove;
+mod sandbox;
 pub mod spec;
 pub mod tree;
 
 pub use cgroup::Stats;
+pub use error::Error;
 pub use image::{Image, Images, RootFs};
-pub use native::{
-    Attach, Ended, Error, Exec, Exit, FailureKind, Native, ReadEnd, SANDBOXD_PORT, Sandbox, Session,
-    SessionControl, TerminalSize, WriteEnd,
+pub use native::Native;
+pub use sandbox::{
+    Attach, Ended, Exec, Exit, FailureKind, ReadEnd, SANDBOXD_PORT, Sandbox, Session, SessionControl,
+    TerminalSize, WriteEnd,
 };
 pub use spec::{Invalid, Limits, MemoryDir, Mount, Process, SandboxId, Spec, Stdin};

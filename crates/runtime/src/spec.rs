@@ -7,7 +7,7 @@ use asb_supervisor::launch::IDS;
 pub use asb_supervisor::launch::Stdin;
 use serde::{Deserialize, Serialize};
 
-use crate::RootFs;
+use crate::{RootFs, driver};
 
 /// More bytes of `resolv.conf` than any resolver reads.
 const RESOLV_CONF: usize = 16 << 10;
@@ -21,6 +21,9 @@ pub struct SandboxId(String);
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Spec {
     pub id: SandboxId,
+    /// What makes it. Never changes.
+    #[serde(default)]
+    pub driver: driver::Name,
     pub hostname: String,
     pub root: RootFs,
     pub read_only_root: bool,

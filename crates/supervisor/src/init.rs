@@ -16,16 +16,18 @@ use crate::log::Log;
 use crate::order::Order;
 use crate::root::Root;
 use crate::seccomp::Filter;
-use crate::serve::{End, Server};
+use crate::serve::{End, Server, Way};
 use crate::skeleton::Skeleton;
 use crate::spawn::{self, Ground, Outcome, Program};
 use crate::step::{Result, Step};
 use crate::streams::MainStreams;
-use crate::{loopback, rights, root};
+use crate::{loopback, oci, rights, root};
 
 /// Descriptors from the first stage that are kept for life.
 pub struct Kept {
     pub namespace: OwnedFd,
+    /// The cgroup namespace that the slot's was made in: only for a runtime that makes its own.
+    pub outer: OwnedFd,
     /// The directory of log and exit record.
     pub run: OwnedFd,
     pub listener: OwnedFd,
@@ -72,12 +74,16 @@ fn prepare(slot: &Slot) -> Result<Prepared> {
 }
 
 /// What process 1 has when the main process runs.
-type Begun = (Server, Log, Option<Pid>, Option<OwnedFd>);
+pub type Begun = (Server, Log, Option<Pid>, Option<OwnedFd>);
 
 fn begin(slot: &Slot, kept: Kept, prepared: Prepared, order: Order) -> Result<Begun> {
-    let (launch, network) = order.read()?;
-    rustix::system::sethostname(launch.hostname.as_bytes()).step("set the host name")?;
+    let (mut launch, network) = order.read()?;
     enter_network(&launch, network)?;
+    if let Some(oci) = launch.oci.take() {
+        return oci::begin(slot, launch, oci, kept);
+    }
+    drop(kept.outer);
+    rustix::system::sethostname(launch.hostname.as_bytes()).step("set the host name")?;
     let Root { devices, last_words } = root::enter(slot, &launch, &kept.namespace, prepared.skeleton)?;
     let Devices { null, terminals } = devices;
     detach_from_launcher(&null)?;
@@ -86,9 +92,11 @@ fn begin(slot: &Slot, kept: Kept, prepared: Prepared, order: Order) -> Result<Be
     let signals = crate::serve::signals().step("watch for children")?;
     let log = Log::new(kept.run, launch.log_bytes);
     let ground = Ground { namespace: kept.namespace, terminals, null, filter: prepared.filter };
-    let mut server = Server::new(ground, kept.listener, signals);
-    let main = if launch.main.argv.is_empty() { None } else { Some(start_main(&mut server, launch.main)?) };
-    Ok((server, log, main, last_words))
+    let (main, streams) = match launch.main.argv.is_empty() {
+        true => (None, MainStreams::default()),
+        false => start_main(&ground, launch.main).map(|(main, streams)| (Some(main), streams))?,
+    };
+    Ok((Server::new(Way::Inside(ground), kept.listener, signals, streams), log, main, last_words))
 }
 
 /// The network namespace that was given, or else a new one.
@@ -108,17 +116,16 @@ fn enter_network(launch: &Launch, given: Option<OwnedFd>) -> Result<()> {
 }
 
 /// Standard streams of the first stage lead to `asb`.
-fn detach_from_launcher(null: &OwnedFd) -> Result<()> {
+pub fn detach_from_launcher(null: &OwnedFd) -> Result<()> {
     rustix::stdio::dup2_stdin(null).step("close standard input")?;
     rustix::stdio::dup2_stdout(null).step("close standard output")?;
     rustix::stdio::dup2_stderr(null).step("close standard error")
 }
 
-fn start_main(server: &mut Server, main: Main) -> Result<Pid> {
-    let Main { argv, env, cwd, uid, gid, groups, stdin, terminal } = main;
-    let program = Program { argv, env, cwd, uid, gid, groups };
-    let (stdio, mut kept) = MainStreams::make(stdin, terminal)?;
-    let mut spawning = spawn::start(&server.ground, &program, stdio).map_err(program_failure)?;
+fn start_main(ground: &Ground, main: Main) -> Result<(Pid, MainStreams)> {
+    let (stdio, mut kept) = MainStreams::make(main.stdin, main.terminal)?;
+    let program = Program::from(main);
+    let mut spawning = spawn::start(ground, &program, stdio).map_err(program_failure)?;
     rustix::io::ioctl_fionbio(&spawning.status, false).step("wait for the main process")?;
     match spawning.outcome(&program.argv, &program.cwd) {
         Outcome::Failed(failed) => Err(program_failure(failed)),
@@ -126,14 +133,13 @@ fn start_main(server: &mut Server, main: Main) -> Result<Pid> {
             if let Some(terminal) = terminal {
                 kept.take_terminal(terminal)?;
             }
-            server.main = kept;
-            Ok(spawning.pid)
+            Ok((spawning.pid, kept))
         }
         Outcome::Pending => Err(Errno::INTR).step("wait for the main process"),
     }
 }
 
-fn program_failure(failed: Failed) -> Failure {
+pub fn program_failure(failed: Failed) -> Failure {
     Failure { step: failed.message, path: None, errno: failed.errno, program: Some(failed.kind) }
 }
 

@@ -65,10 +65,30 @@ pub struct Launch {
     pub last_words: Option<PathBuf>,
     pub log_bytes: u64,
     pub main: Main,
+    /// Another program makes the container, and the supervisor stays outside it.
+    #[serde(default)]
+    pub oci: Option<Oci>,
+}
+
+/// A runtime that is told what to do by its command line and a `config.json`.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Oci {
+    pub program: PathBuf,
+    /// What it is told before each command.
+    pub flags: Vec<String>,
+    /// Whether it is gVisor's: its containers have a kernel, a network stack and process ids of their own.
+    pub gvisor: bool,
+    /// `config.json`, but for what is known only when the root has been mounted.
+    pub config: serde_json::Value,
+    /// The supervisor's own program, shown at [`INIT`].
+    pub init: PathBuf,
 }
 
 /// Where `sandboxd` is found inside.
 pub const SANDBOXD: &str = "/.asb/sandboxd";
+
+/// Where the first process of a container of another runtime is found inside.
+pub const INIT: &str = "/.asb/init";
 
 /// A directory or file of the machine, shown inside with its ids mapped.
 #[derive(Debug, Serialize, Deserialize)]

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use asb_supervisor::launch::{Failure, Identity, Report, Slot, file};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{Mode, OFlags, openat};
+use rustix::fs::{Mode, OFlags, open, openat};
 use rustix::io::Errno;
 use rustix::mount::MountPropagationFlags;
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, socketpair};
@@ -55,6 +55,8 @@ fn launch() -> Result<Option<Report>> {
         .step_at("open", file::RUN)?;
     let listener = listen(&run)?;
     rustix::process::fchdir(&state).step("enter the slot's directory")?;
+    let outer = "/proc/self/ns/cgroup";
+    let outer = open(outer, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).step_at("open", outer)?;
     enter_namespaces()?;
 
     let (orders, give_orders) =
@@ -65,11 +67,11 @@ fn launch() -> Result<Option<Report>> {
         Fork::Parent(init) => init,
         Fork::Child => {
             drop((give_orders, report, state));
-            init::run(&slot, Kept { namespace, run, listener }, orders, say_report);
+            init::run(&slot, Kept { namespace, outer, run, listener }, orders, say_report);
             exit(0)
         }
     };
-    drop((orders, say_report, namespace, run, listener));
+    drop((orders, say_report, namespace, outer, run, listener));
     // Recorded first, then let go: a supervisor that no later `asb` could find never starts anything.
     let parked = identity_of(init)?;
     record(&state, &parked)?;

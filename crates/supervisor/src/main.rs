@@ -11,9 +11,13 @@
 //! Between the two a slot is parked: nothing of it depends on what will run there.
 //!
 //! The launcher exits once the main process runs, so a sandbox is nobody's child and outlives the `asb` that made it.
+//!
+//! For a sandbox of another runtime ([`oci`]) it stays outside: process 1 of a pid namespace that holds the runtime and,
+//! in one of their own, the programs of the sandbox, of which the first is this program once more ([`first`]).
 
 mod dev;
 mod dial;
+mod first;
 mod fork;
 mod identity;
 mod init;
@@ -22,6 +26,7 @@ mod launcher;
 mod log;
 mod loopback;
 mod mount;
+mod oci;
 mod order;
 mod peer;
 mod rights;
@@ -35,5 +40,9 @@ mod streams;
 mod tap;
 
 fn main() -> std::process::ExitCode {
-    launcher::run()
+    let mut arguments = std::env::args().skip(1);
+    match arguments.next().as_deref() {
+        Some(first::COMMAND) => first::run(arguments.collect()),
+        _ => launcher::run(),
+    }
 }

@@ -11,6 +11,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
+use crate::oci::Asked;
 use crate::spawn::Spawning;
 
 pub struct Peer {
@@ -27,7 +28,9 @@ pub enum Work {
         argv: Vec<String>,
         cwd: String,
     },
-    Running(rustix::process::Pid),
+    Running(Running),
+    /// Another runtime has been asked, and has not answered yet.
+    Asking(Asked),
     /// A connection on its way to a port inside.
     Dialing {
         socket: OwnedFd,
@@ -37,6 +40,15 @@ pub enum Work {
     },
     /// All said; closed at the end of the turn.
     Over,
+}
+
+/// A program that this connection has started.
+#[derive(Clone, Copy)]
+pub struct Running {
+    /// The program itself, or whoever ends as it ends.
+    pub pid: rustix::process::Pid,
+    /// What it is called by a runtime whose processes are none of the kernel's.
+    pub inside: Option<i32>,
 }
 
 /// A request and the descriptors that came with it.

@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
+use asb_supervisor::confine::{CAPABILITIES, OPEN_FILES};
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
 use rustix::thread::{
@@ -13,27 +14,8 @@ use rustix::thread::{
 use crate::spawn::Program;
 use crate::step::{Result, Step};
 
-/// What root inside keeps, and why package managers and servers need it. All of it reaches only ids and files of the
-/// sandbox's own user namespace; the network, mounts and host name belong to the machine's.
-const KEPT: [CapabilitySet; 11] = [
-    CapabilitySet::CHOWN,            // install files for other users
-    CapabilitySet::DAC_OVERRIDE,     // root reads what users own
-    CapabilitySet::FOWNER,           // ... and changes its mode
-    CapabilitySet::FSETID,           // ... keeping set-group-id on directories
-    CapabilitySet::KILL,             // root stops what users run
-    CapabilitySet::SETGID,           // su, and servers that give up root
-    CapabilitySet::SETUID,           // likewise
-    CapabilitySet::SETPCAP,          // lets a program give up capabilities for good
-    CapabilitySet::NET_BIND_SERVICE, // expected by servers; the port floor inside is 0 anyway
-    CapabilitySet::SYS_CHROOT,       // package managers and build tools
-    CapabilitySet::SETFCAP,          // packages that carry file capabilities
-];
-
 /// More capabilities than any kernel has so far.
 const LAST_CAPABILITY: u64 = 63;
-
-/// The most files a program may have open, where the machine allows it.
-const OPEN_FILES: u64 = 1 << 20;
 
 /// Turns the supervisor, so far root of the machine, into an id that owns nothing there.
 pub fn give_up(id: u32) -> Result<()> {
@@ -49,7 +31,8 @@ pub fn give_up(id: u32) -> Result<()> {
 /// Turns a child of the supervisor into the program's user inside, with what that may do and no more.
 pub fn become_user(namespace: &OwnedFd, program: &Program) -> std::result::Result<(), Errno> {
     move_into_link_name_space(std::os::fd::AsFd::as_fd(namespace), Some(LinkNameSpaceType::User))?;
-    let kept = KEPT.into_iter().fold(CapabilitySet::empty(), |all, one| all | one);
+    let bits = CAPABILITIES.iter().fold(0, |all, (_, number)| all | 1 << number);
+    let kept = CapabilitySet::from_bits_retain(bits);
     for number in 0..=LAST_CAPABILITY {
         let one = CapabilitySet::from_bits_retain(1 << number);
         if kept.contains(one) {

@@ -26,13 +26,8 @@ pub struct Root {
 
 /// Builds the root and makes it the root of this mount namespace. The current directory is that of the sandbox.
 pub fn enter(slot: &Slot, launch: &Launch, namespace: &OwnedFd, skeleton: Skeleton) -> Result<Root> {
-    let inside = Inside::new(overlay(launch, namespace, &skeleton.scratch)?, slot.first_id);
-    for path in &launch.host_dirs {
-        host_directory(&inside, path)?;
-    }
+    let inside = stack(slot, launch, namespace, (&skeleton.scratch, Path::new(file::RUN)))?;
     skeleton.move_into(&inside)?;
-    names(&inside, slot, launch, &skeleton.scratch)?;
-    sandboxd(&inside, &launch.sandboxd)?;
     launch.memory_dirs.iter().try_for_each(|memory| memory_dir(memory, slot.first_id))?;
     for bind in &launch.binds {
         volume(&inside, bind, slot, launch, namespace)?;
@@ -50,17 +45,33 @@ pub fn enter(slot: &Slot, launch: &Launch, namespace: &OwnedFd, skeleton: Skelet
     Ok(Root { devices: skeleton.devices, last_words })
 }
 
+/// The image and what of the machine every sandbox has. `scratch` is a directory in memory and how it is called here.
+pub fn stack(
+    slot: &Slot,
+    launch: &Launch,
+    namespace: &OwnedFd,
+    scratch: (&OwnedFd, &Path),
+) -> Result<Inside> {
+    let inside = Inside::new(overlay(launch, namespace, scratch)?, slot.first_id);
+    for path in &launch.host_dirs {
+        host_directory(&inside, path)?;
+    }
+    names(&inside, slot, launch, scratch.0)?;
+    program(&inside, &launch.sandboxd, Path::new(launch::SANDBOXD))?;
+    Ok(inside)
+}
+
 /// The image's layers with their ids mapped, under an upper layer that belongs to the sandbox's own ids.
 ///
 /// The upper layer is not mapped: overlayfs would then silently be read-only.
-fn overlay(launch: &Launch, namespace: &OwnedFd, scratch: &OwnedFd) -> Result<OwnedFd> {
+fn overlay(launch: &Launch, namespace: &OwnedFd, (scratch, at): (&OwnedFd, &Path)) -> Result<OwnedFd> {
     let mut lower = Vec::new();
     for (index, source) in launch.layers.iter().enumerate() {
         let layer = mount::view(source, false).step_at("open layer", source)?;
         mount::map_ids(&layer, namespace).step_at("map the ids of layer", source)?;
         let name = index.to_string();
         mount::attach(&layer, &place(scratch, &name)?).step_at("attach layer", source)?;
-        lower.push(format!("{}/{name}", file::RUN));
+        lower.push(format!("{}/{name}", at.display()));
     }
     // Relative paths: the state directory's own may hold characters that mean something to overlayfs.
     let lower = lower.join(":");
@@ -135,14 +146,15 @@ fn last_words(inside: &Inside, path: &Path, slot: &Slot, scratch: &OwnedFd) -> R
     open_to_everybody(scratch.readable(name)?)
 }
 
-fn sandboxd(inside: &Inside, program: &Path) -> Result<()> {
+/// One of our own programs.
+pub fn program(inside: &Inside, program: &Path, at: &Path) -> Result<()> {
     let view = mount::view(program, false).step_at("open", program)?;
     mount::restrict(&view, plain() | READ_ONLY, false).step_at("make read-only", program)?;
-    mount::attach(&view, &inside.file(Path::new(launch::SANDBOXD))?).step_at("attach", launch::SANDBOXD)
+    mount::attach(&view, &inside.file(at)?).step_at("attach", at)
 }
 
 /// Seen by the binds that follow, and by nobody outside this mount namespace.
-fn memory_dir(memory: &launch::MemoryDir, first_id: u32) -> Result<()> {
+pub fn memory_dir(memory: &launch::MemoryDir, first_id: u32) -> Result<()> {
     let (size, owner) = (memory.bytes.to_string(), first_id.to_string());
     let group = (first_id + memory.group).to_string();
     // Directories made in one that belongs to a group of its own belong to that group too.
@@ -154,7 +166,7 @@ fn memory_dir(memory: &launch::MemoryDir, first_id: u32) -> Result<()> {
         .step_at("attach a volume in memory", &memory.path)
 }
 
-fn volume(
+pub fn volume(
     inside: &Inside,
     bind: &launch::Bind,
     slot: &Slot,
@@ -182,6 +194,19 @@ fn volume(
     };
     refuse_kernel_filesystem(&target).step_at("mount a volume over", &bind.target)?;
     mount::attach(&view, &target).step_at("attach volume", &bind.target)
+}
+
+/// Shows what is at `path` inside once more, at a new place beside the root.
+pub fn show_again(inside: &Inside, path: &Path, at: &Path) -> Result<()> {
+    let found = inside.find(path).step_at("open", path)?;
+    let kind = FileType::from_raw_mode(fstat(&found).step_at("inspect", path)?.st_mode);
+    match kind {
+        FileType::Directory => std::fs::create_dir(at).step_at("make mount point", at)?,
+        _ => std::fs::write(at, "").step_at("make mount point", at)?,
+    }
+    let view = mount::view_of(&found).step_at("view", path)?;
+    let place = openat(CWD, at, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).step_at("open", at)?;
+    mount::attach(&view, &place).step_at("attach", at)
 }
 
 /// A part of a volume. Sandboxes write to volumes, so its links are resolved as if the volume were all there is.

@@ -12,7 +12,8 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 use crate::dial;
 use crate::log::Log;
 use crate::mount::last_errno;
-use crate::peer::{Peer, Received, Work, packet_buffer, refusal};
+use crate::oci::{Asked, Container, What};
+use crate::peer::{Peer, Received, Running, Work, packet_buffer, refusal};
 use crate::spawn::{self, Ground, Outcome, Program, Stdio};
 use crate::streams::{Given, MainStreams};
 use crate::tap::Tap;
@@ -22,14 +23,24 @@ const PEERS: usize = 256;
 /// Output copied in one turn, so that a flood leaves time for everything else.
 const TURN: usize = 64 * 1024;
 
+/// How programs get inside.
+pub enum Way {
+    /// From here: this process is inside.
+    Inside(Ground),
+    /// By another runtime, which is told to.
+    Oci(Container),
+}
+
 pub struct Server {
-    pub ground: Ground,
-    pub main: MainStreams,
+    way: Way,
+    main: MainStreams,
     listener: OwnedFd,
     signals: OwnedFd,
     peers: Vec<Peer>,
     buffer: Vec<u8>,
     packet: Vec<u8>,
+    /// Ended before anybody knew them: a runtime tells of a program only when it has started.
+    strangers: Vec<(Pid, Status)>,
     /// Who may connect: whoever started this sandbox.
     master: u32,
 }
@@ -53,15 +64,16 @@ enum Watched {
 }
 
 impl Server {
-    pub fn new(ground: Ground, listener: OwnedFd, signals: OwnedFd) -> Self {
+    pub fn new(way: Way, listener: OwnedFd, signals: OwnedFd, main: MainStreams) -> Self {
         Self {
-            ground,
-            main: MainStreams::default(),
+            way,
+            main,
             listener,
             signals,
             peers: Vec::new(),
             buffer: vec![0; TURN],
             packet: packet_buffer(),
+            strangers: Vec::new(),
             master: 0,
         }
     }
@@ -133,6 +145,10 @@ impl Server {
             let work = match &peer.work {
                 Work::Spawning { spawning, .. } => PollFd::new(&spawning.status, PollFlags::IN),
                 Work::Dialing { socket, .. } => PollFd::new(socket, PollFlags::OUT),
+                Work::Asking(Asked { what: What::Exec(Some(console)), .. }) => match console.pending() {
+                    Some(socket) => PollFd::new(socket, PollFlags::IN),
+                    None => continue,
+                },
                 _ => continue,
             };
             watched.push(Watched::Work(index));
@@ -160,16 +176,60 @@ impl Server {
 
     /// Tells whoever started it that a program has ended.
     fn ended(&mut self, pid: Pid, status: Status) {
+        let mut known = false;
         for index in 0..self.peers.len() {
             match &self.peers[index].work {
                 Work::Spawning { spawning, .. } if spawning.pid == pid => self.progress(index),
                 _ => {}
             }
             let peer = &mut self.peers[index];
-            if matches!(peer.work, Work::Running(running) if running == pid) {
-                peer.reply(&Reply::Exited { status }, None);
-                peer.work = Work::Over;
+            match &peer.work {
+                // More than one when it is the main process.
+                Work::Running(running) if running.pid == pid => {
+                    peer.reply(&Reply::Exited { status }, None);
+                    peer.work = Work::Over;
+                    known = true;
+                }
+                Work::Asking(asked) if asked.child == pid => return self.answered(index, status),
+                _ => {}
             }
+        }
+        let asking = self.peers.iter().any(|peer| matches!(peer.work, Work::Asking(_)));
+        match asking {
+            true if !known => self.strangers.push((pid, status)),
+            true => {}
+            false => self.strangers.clear(),
+        }
+    }
+
+    /// Passes on what a runtime has come to.
+    fn answered(&mut self, index: usize, status: Status) {
+        let peer = &mut self.peers[index];
+        let Work::Asking(mut asked) = std::mem::replace(&mut peer.work, Work::Idle) else { return };
+        match asked.what {
+            What::Exec(_) => match asked.started(status) {
+                Ok((running, terminal)) => {
+                    peer.work = Work::Running(running);
+                    let pid = running.inside.unwrap_or(running.pid.as_raw_nonzero().get());
+                    peer.reply(&Reply::Started { pid }, terminal.as_ref().map(AsFd::as_fd));
+                    let known = self.strangers.iter().position(|(pid, _)| *pid == running.pid);
+                    if let Some((pid, status)) = known.map(|at| self.strangers.swap_remove(at)) {
+                        self.ended(pid, status);
+                    }
+                }
+                Err(failed) => peer.fail(failed),
+            },
+            What::Dial(_) => match asked.connected(status) {
+                Ok(socket) => {
+                    peer.work = Work::Over;
+                    peer.reply(&Reply::Connected, Some(socket.as_fd()));
+                }
+                Err(failed) => peer.fail(failed),
+            },
+            What::Signal => match asked.succeeded(status, FailureKind::Ended) {
+                Ok(()) => peer.reply(&Reply::Done, None),
+                Err(failed) => peer.fail(failed),
+            },
         }
     }
 
@@ -217,17 +277,27 @@ impl Server {
         match (request, &peer.work) {
             (Request::Exec(exec), Work::Idle) => self.exec(index, exec, fds),
             (Request::Attach(wanted), Work::Idle) => self.attach(index, wanted, fds, main),
-            (Request::Dial { port, address }, Work::Idle) => {
-                dial::begin(peer, port, address);
-                self.progress(index);
-            }
-            (Request::Signal { signal }, Work::Running(pid)) => {
-                let pid = *pid;
-                if let Err(failed) = send_signal(pid, signal) {
+            (Request::Dial { port, address }, Work::Idle) => match &mut self.way {
+                Way::Oci(container) if container.gvisor => ask(peer, container.dial(port)),
+                _ => {
+                    dial::begin(peer, port, address);
+                    self.progress(index);
+                }
+            },
+            (Request::Signal { signal }, Work::Running(running)) => {
+                let running = *running;
+                let sent = match &mut self.way {
+                    // Nobody waits for that: a connection hears of its program's end, not of signals.
+                    Way::Oci(container) if container.gvisor => {
+                        container.signal(running.inside, signal).map(drop)
+                    }
+                    _ => send_signal(running.pid, signal),
+                };
+                if let Err(failed) = sent {
                     peer.fail(failed);
                 }
             }
-            (Request::Signal { .. }, Work::Spawning { .. }) => {
+            (Request::Signal { .. }, Work::Spawning { .. } | Work::Asking(_)) => {
                 peer.fail(refusal(FailureKind::Busy, "the program has not started yet"));
             }
             (Request::SignalMain { signal }, Work::Idle) => return self.signal_main(index, signal, main),
@@ -253,13 +323,18 @@ impl Server {
         }
         let mut fds = fds.into_iter();
         let stdin = if exec.stdin { fds.next() } else { None };
-        let stdio = match exec.terminal {
-            Some(size) => Stdio::Terminal(size),
-            None => Stdio::Files([stdin, fds.next(), fds.next()]),
+        let files = match exec.terminal {
+            Some(_) => [None, None, None],
+            None => [stdin, fds.next(), fds.next()],
         };
+        let ground = match &mut self.way {
+            Way::Inside(ground) => ground,
+            Way::Oci(container) => return ask(peer, container.exec(exec, files)),
+        };
+        let stdio = exec.terminal.map_or(Stdio::Files(files), Stdio::Terminal);
         let wire::Exec { argv, env, cwd, uid, gid, groups, .. } = exec;
         let program = Program { argv, env, cwd, uid, gid, groups };
-        match spawn::start(&self.ground, &program, stdio) {
+        match spawn::start(ground, &program, stdio) {
             Ok(spawning) => {
                 peer.work = Work::Spawning { spawning, argv: program.argv, cwd: program.cwd };
             }
@@ -274,7 +349,7 @@ impl Server {
             Ok(given) => given,
             Err(failed) => return peer.fail(failed),
         };
-        peer.work = main.map_or(Work::Idle, Work::Running);
+        peer.work = main.map_or(Work::Idle, |pid| Work::Running(Running { pid, inside: None }));
         let started = Reply::Started { pid: main.map_or(0, |main| main.as_raw_nonzero().get()) };
         let fd = match &given {
             Given::Nothing => None,
@@ -289,12 +364,18 @@ impl Server {
         let Some(peer) = self.peers.get_mut(index) else { return };
         match &mut peer.work {
             Work::Dialing { .. } => dial::finish(peer),
+            Work::Asking(Asked { what: What::Exec(Some(console)), .. }) => {
+                if let Err(failed) = console.progress() {
+                    peer.fail(failed);
+                    peer.work = Work::Over;
+                }
+            }
             Work::Spawning { spawning, argv, cwd } => {
                 let pid = spawning.pid;
                 match spawning.outcome(argv, cwd) {
                     Outcome::Pending => {}
                     Outcome::Executed(terminal) => {
-                        peer.work = Work::Running(pid);
+                        peer.work = Work::Running(Running { pid, inside: None });
                         let started = Reply::Started { pid: pid.as_raw_nonzero().get() };
                         peer.reply(&started, terminal.as_ref().map(AsFd::as_fd));
                     }
@@ -319,11 +400,25 @@ impl Server {
                 _ => None,
             };
         };
+        if let Way::Oci(container) = &mut self.way
+            && container.gvisor
+        {
+            ask(peer, container.signal(None, signal));
+            return None;
+        }
         match send_signal(main, signal) {
             Ok(()) => peer.reply(&Reply::Done, None),
             Err(failed) => peer.fail(failed),
         }
         None
+    }
+}
+
+/// Has a connection wait for a runtime.
+fn ask(peer: &mut Peer, asked: Result<Asked, wire::Failed>) {
+    match asked {
+        Ok(asked) => peer.work = Work::Asking(asked),
+        Err(failed) => peer.fail(failed),
     }
 }
 

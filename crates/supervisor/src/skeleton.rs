@@ -5,6 +5,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
+use asb_supervisor::confine::{MASKED_IN_PROC, MASKED_IN_SYS, READ_ONLY_PATHS};
 use asb_supervisor::launch::{Slot, file};
 use rustix::fs::{CWD, FileType, OFlags, fstat, openat};
 use rustix::mount::MountAttrFlags;
@@ -25,24 +26,6 @@ pub fn plain() -> MountAttrFlags {
 fn quiet() -> MountAttrFlags {
     plain() | MountAttrFlags::MOUNT_ATTR_NOEXEC
 }
-
-/// Shown, but never written to: they speak of the whole machine.
-const READ_ONLY_PATHS: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
-
-/// Not shown at all: they tell about the machine or its other users.
-const MASKED_IN_PROC: [&str; 10] = [
-    "/proc/acpi",
-    "/proc/asound",
-    "/proc/interrupts",
-    "/proc/kcore",
-    "/proc/keys",
-    "/proc/latency_stats",
-    "/proc/sched_debug",
-    "/proc/scsi",
-    "/proc/timer_list",
-    "/proc/timer_stats",
-];
-const MASKED_IN_SYS: [&str; 2] = ["/sys/devices/virtual/powercap", "/sys/firmware"];
 
 pub struct Skeleton {
     /// A directory in memory for mount points and small files: on a disk they would take most of a start's time.
@@ -80,10 +63,14 @@ impl Skeleton {
             let from = frame.find(path).step_at("find", path)?;
             mount::attach(&from, &inside.directory(path)?).step_at("attach", path)?;
         }
-        let sys = mount::filesystem("sysfs", &[], quiet() | READ_ONLY).step_at("mount", "/sys")?;
-        mount::attach(&sys, &inside.directory(Path::new("/sys"))?).step_at("attach", "/sys")?;
+        sysfs(inside)?;
         hide(inside, &MASKED_IN_SYS, &self.masks)
     }
+}
+
+pub fn sysfs(inside: &Inside) -> Result<()> {
+    let sys = mount::filesystem("sysfs", &[], quiet() | READ_ONLY).step_at("mount", "/sys")?;
+    mount::attach(&sys, &inside.directory(Path::new("/sys"))?).step_at("attach", "/sys")
 }
 
 /// It covers `run`, which nothing needs by name any more, and is seen by nobody else.
@@ -102,7 +89,7 @@ fn frame(scratch: &OwnedFd) -> Result<Inside> {
     Ok(Inside::new(scratch.try_clone().step("keep the scratch directory")?, 0))
 }
 
-fn runtime_directory(inside: &Inside, first_id: u32) -> Result<()> {
+pub fn runtime_directory(inside: &Inside, first_id: u32) -> Result<()> {
     let owner = first_id.to_string();
     let options = [("mode", "755"), ("size", "64m"), ("uid", owner.as_str()), ("gid", owner.as_str())];
     let run = mount::filesystem("tmpfs", &options, plain()).step_at("mount tmpfs", "/run")?;

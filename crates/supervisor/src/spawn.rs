@@ -6,6 +6,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
+use asb_supervisor::launch::Main;
 use asb_supervisor::wire::{Failed, FailureKind, Size};
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
@@ -39,6 +40,12 @@ pub struct Program {
     pub gid: u32,
     /// Supplementary groups.
     pub groups: Vec<u32>,
+}
+
+impl From<Main> for Program {
+    fn from(Main { argv, env, cwd, uid, gid, groups, .. }: Main) -> Self {
+        Self { argv, env, cwd, uid, gid, groups }
+    }
 }
 
 pub enum Stdio {
@@ -136,18 +143,21 @@ fn describe(stage: i32, errno: Errno, argv: &[String], cwd: &str) -> Failed {
             failed(FailureKind::Internal, errno, "could not take the user's rights")
         }
         n if n == Stage::Terminal as i32 => failed(FailureKind::Internal, errno, "could not open a terminal"),
-        n if n == Stage::Directory as i32 => {
-            failed(FailureKind::Directory, errno, &format!("could not enter the working directory `{cwd}`"))
-        }
+        n if n == Stage::Directory as i32 => not_entered(errno, cwd),
         n if n == Stage::Filter as i32 => {
             failed(FailureKind::Internal, errno, "could not apply the system call filter")
         }
-        _ if errno == Errno::NOENT && !name.contains('/') => {
+        _ => not_executed(errno, name),
+    }
+}
+
+/// Why `execve` has failed.
+pub fn not_executed(errno: Errno, name: &str) -> Failed {
+    match errno {
+        Errno::NOENT if !name.contains('/') => {
             failed(FailureKind::NotFound, errno, &format!("no such file on PATH: `{name}`"))
         }
-        _ if errno == Errno::NOENT => {
-            failed(FailureKind::NotFound, errno, &format!("no such file: `{name}`"))
-        }
+        Errno::NOENT => failed(FailureKind::NotFound, errno, &format!("no such file: `{name}`")),
         _ if errno == Errno::TOOBIG => {
             failed(FailureKind::TooLarge, errno, "arguments and environment are larger than the kernel takes")
         }
@@ -156,6 +166,11 @@ fn describe(stage: i32, errno: Errno, argv: &[String], cwd: &str) -> Failed {
         }
         _ => failed(FailureKind::NotExecutable, errno, &format!("could not execute `{name}`")),
     }
+}
+
+/// Why the working directory is none.
+pub fn not_entered(errno: Errno, cwd: &str) -> Failed {
+    failed(FailureKind::Directory, errno, &format!("could not enter the working directory `{cwd}`"))
 }
 
 pub fn failed(kind: FailureKind, errno: Errno, message: &str) -> Failed {
@@ -167,14 +182,19 @@ fn internal(errno: Errno) -> Failed {
 }
 
 /// Arguments as the kernel wants them, and every place the program may be at.
-struct Prepared {
+pub struct Prepared {
     argv: Vec<CString>,
     env: Vec<CString>,
     candidates: Vec<CString>,
 }
 
 impl Prepared {
-    fn new(program: &Program) -> Result<Self, Failed> {
+    /// Every place the program may be at, as seen from its working directory.
+    pub fn candidates(&self) -> impl Iterator<Item = &OsStr> {
+        self.candidates.iter().map(|path| OsStr::from_bytes(path.as_bytes()))
+    }
+
+    pub fn new(program: &Program) -> Result<Self, Failed> {
         let malformed =
             |what: &str| Failed { kind: FailureKind::Malformed, errno: 0, message: what.to_owned() };
         let c_string =
@@ -269,7 +289,7 @@ fn standard_streams([stdin, stdout, stderr]: [BorrowedFd<'_>; 3]) -> Result<(), 
 }
 
 /// Every signal as a new program expects it: unblocked, with its default effect.
-fn reset_signals() {
+pub fn reset_signals() {
     // SAFETY: `signal` with a default disposition and `sigprocmask` with an empty set touch no memory but the set.
     unsafe {
         for number in 1..=libc::SIGRTMAX() {
@@ -288,7 +308,7 @@ fn close_on_exec_from(first: u32) {
 }
 
 /// Tries each candidate as a shell would: a missing one is passed over, a forbidden one is remembered.
-fn execute(prepared: &Prepared) -> Errno {
+pub fn execute(prepared: &Prepared) -> Errno {
     let pointers = |strings: &[CString]| -> Vec<*const libc::c_char> {
         strings.iter().map(|string| string.as_ptr()).chain([std::ptr::null()]).collect()
     };

@@ -2,6 +2,7 @@
 
 mod controller;
 mod cp;
+mod doctor;
 mod down;
 mod exec;
 pub mod image;
@@ -37,6 +38,7 @@ pub async fn run(args: Args) -> anyhow::Result<ExitCode> {
         Command::Start(start) => start::run(&data_dir, start).await,
         Command::Volume(volume) => volume::run(&data_dir, volume).await,
         Command::Rm(rm) => rm::run(&data_dir, rm).await,
+        Command::Doctor(doctor) => doctor::run(&data_dir, &doctor).await,
         Command::Image(image) => image::run(&data_dir, image).await,
         Command::Kubeconfig(kubeconfig) => kubeconfig::run(&data_dir, &kubeconfig).await,
         Command::Controller(options) => Ok(controller::run(*options).await),

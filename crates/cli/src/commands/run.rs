@@ -58,11 +58,13 @@ pub async fn run(data_dir: &DataDir, run: Run) -> anyhow::Result<ExitCode> {
 
 fn sandbox(name: &str, run: &Run) -> anyhow::Result<Sandbox> {
     let env: Vec<_> = run.env.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
-    let spec: SandboxSpec = serde_json::from_value(json!({
-        "podTemplate": {"spec": {"containers": [{
-            "name": "main", "image": run.image, "imagePullPolicy": "IfNotPresent", "env": env, "command": main_process(run),
-        }]}},
-    }))?;
+    let mut pod = json!({"containers": [{
+        "name": "main", "image": run.image, "imagePullPolicy": "IfNotPresent", "env": env, "command": main_process(run),
+    }]});
+    if let Some(runtime) = &run.runtime {
+        pod["runtimeClassName"] = json!(runtime);
+    }
+    let spec: SandboxSpec = serde_json::from_value(json!({"podTemplate": {"spec": pod}}))?;
     let mut sandbox = Sandbox::new(name, spec);
     sandbox.metadata.labels = Some([(key::CREATED_BY.to_owned(), "asb".to_owned())].into());
     Ok(sandbox)

@@ -76,7 +76,7 @@ fn what_the_node_cannot_do_is_refused_and_never_done_half() {
         ("host-net", "{hostNetwork: true, containers: [{name: main, image: host}]}", "spec.hostNetwork"),
         (
             "other-runtime",
-            "{runtimeClassName: gvisor, containers: [{name: main, image: host}]}",
+            "{runtimeClassName: kata, containers: [{name: main, image: host}]}",
             "spec.runtimeClassName",
         ),
         (

@@ -19,6 +19,7 @@
 //! | `pool` | a template and a pool of Sandboxes that are ready before anybody asks |
 //! | `portforward` | `kubectl port-forward` to a program in a sandbox |
 //! | `streams` | exec and attach in terminals and pipes, over WebSockets and SPDY |
+//! | `runtime` | Pods under runc, crun and gVisor; what is not there; `asb doctor` |
 //! | `python` | the Python SDK against a real engine |
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -39,6 +40,7 @@ mod pool;
 mod portforward;
 mod probes;
 mod python;
+mod runtime;
 mod streams;
 mod terminal;
 mod usage;

@@ -83,6 +83,7 @@ impl Start {
     async fn attempt(&mut self, references: &mut References) -> Result<Sandbox, Stopped> {
         self.clear_previous().await?;
         check(&self.pod)?;
+        let driver = self.node.shared.drivers.of(&self.node, &self.pod).await?;
         let held = self.image().await?;
         let shared = self.node.shared.clone();
         *references = References::fetch(&shared.client, &self.pod)
@@ -101,6 +102,7 @@ impl Start {
         let taken = self.take_place().await?;
         let Some(place) = &self.place else { return Err(Stopped::Cancelled) };
         let parts = Parts {
+            driver,
             image: held.image.clone(),
             image_volumes,
             address: place.address,
@@ -201,16 +203,7 @@ impl Start {
 
 /// What cannot be run here, whatever else is true.
 pub fn check(pod: &Pod) -> Result<(), Refusal> {
-    support::check(&json!(pod.spec)).map_err(|message| Refusal::new("Unsupported", message))?;
-    match pod.spec.as_ref().and_then(|spec| spec.runtime_class_name.as_deref()) {
-        None | Some("" | "native") => Ok(()),
-        Some(other) => {
-            let message = format!(
-                "spec.runtimeClassName: {other:?} is not available on this machine; it has \"native\""
-            );
-            Err(Refusal::new("RuntimeClassNotAvailable", message))
-        }
-    }
+    support::check(&json!(pod.spec)).map_err(|message| Refusal::new("Unsupported", message))
 }
 
 /// Whether only another Pod can help.

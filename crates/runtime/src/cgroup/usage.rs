@@ -96,6 +96,7 @@ mod tests {
             pids: hierarchy.clone(),
             cpu: hierarchy.clone(),
             cpuacct: hierarchy,
+            freezer: None,
             parent: PathBuf::from("asb/x"),
         };
         (cgroups, SandboxId::new("a").expect("valid"))

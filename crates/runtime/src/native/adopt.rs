@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use asb_supervisor::launch::{Identity, file};
 
-use super::{Error, SANDBOX_FILE, Sandbox, Shared, delete, slot};
-use crate::{SandboxId, Spec};
+use super::{SANDBOX_FILE, Shared, delete, slot};
+use crate::{Error, Sandbox, SandboxId, Spec};
 
 pub async fn list(shared: &Arc<Shared>) -> Result<Vec<Sandbox>, Error> {
     let mut sandboxes = Vec::new();

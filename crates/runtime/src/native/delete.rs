@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use asb_supervisor::launch::{Identity, file};
 
-use super::{Error, Shared};
+use super::Shared;
 use crate::process::Process;
-use crate::{SandboxId, remove as tree};
+use crate::{Error, SandboxId, remove as tree};
 
 /// Killed processes are gone in milliseconds, unless the kernel itself is stuck.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -32,7 +32,7 @@ pub async fn clear(shared: &Arc<Shared>, place: &Path, slot: &SandboxId) -> Vec<
             problems.push(format!("{what}: {error}"));
         }
     };
-    note("kill the supervisor", kill_supervisor(place).await);
+    note("kill the supervisor", kill_supervisor(shared, place, slot).await);
     for cgroup in shared.cgroups.places(slot) {
         note(&format!("remove cgroup {}", cgroup.display()), remove_cgroup(&cgroup).await);
     }
@@ -47,7 +47,11 @@ pub async fn clear(shared: &Arc<Shared>, place: &Path, slot: &SandboxId) -> Vec<
 }
 
 /// With process 1 the kernel ends all others of its pid namespace.
-pub async fn kill_supervisor(place: &Path) -> io::Result<()> {
+pub async fn kill_supervisor(shared: &Shared, place: &Path, slot: &SandboxId) -> io::Result<()> {
+    if shared.cgroups.is_frozen(slot) {
+        // Frozen processes do not even die.
+        shared.cgroups.thaw(slot).map_err(|failure| failure.source)?;
+    }
     for name in [file::STARTED, file::STARTING] {
         // What cannot be read was never let go; should it live nevertheless, its cgroup tells.
         let text = std::fs::read(place.join(name)).unwrap_or_default();

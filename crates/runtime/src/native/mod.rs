@@ -13,83 +13,24 @@
 //! its `asb` is told from one that has lost its launcher. Without `started.json` a start never succeeded.
 
 mod adopt;
-mod client;
-mod delete;
-mod error;
+pub(crate) mod delete;
 mod programs;
-mod sandbox;
-mod session;
 mod slot;
 mod start;
 mod stored;
-mod terminal;
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-pub use asb_supervisor::wire::FailureKind;
-
-pub use self::error::Error;
-pub use self::sandbox::Sandbox;
-pub use self::session::{Session, SessionControl};
 pub use self::stored::stored;
 use crate::cgroup::Cgroups;
 use crate::ids::Ids;
-use crate::{SandboxId, Spec};
-
-/// How a program ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exit {
-    Code(i32),
-    Signal(i32),
-    /// The kernel killed it for want of memory.
-    OutOfMemory,
-}
-
-/// A program to run inside a running sandbox, as the same user as the main process.
-#[derive(Debug, Clone)]
-pub struct Exec {
-    pub argv: Vec<String>,
-    /// On top of the main process's variables.
-    pub env: Vec<(String, String)>,
-    /// `None`: as the main process.
-    pub cwd: Option<PathBuf>,
-    pub stdin: bool,
-    pub terminal: Option<TerminalSize>,
-}
-
-/// Which streams of the main process to join.
-#[derive(Debug, Clone, Copy)]
-pub struct Attach {
-    pub stdin: bool,
-    pub stdout: bool,
-    pub stderr: bool,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub struct TerminalSize {
-    pub columns: u16,
-    pub rows: u16,
-}
-
-/// The end of a main process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ended {
-    pub exit: Exit,
-    pub at: std::time::SystemTime,
-}
-
-/// Where the legacy runtime API listens inside a sandbox.
-pub const SANDBOXD_PORT: u16 = 8888;
+use crate::{Error, Sandbox, SandboxId, Spec};
 
 /// The launch file and the spec, in a sandbox's directory.
 const SANDBOX_FILE: &str = "sandbox.json";
-
-/// One end of a program's standard stream.
-pub type ReadEnd = Box<dyn tokio::io::AsyncRead + Send + Unpin>;
-pub type WriteEnd = Box<dyn tokio::io::AsyncWrite + Send + Unpin>;
 
 /// The driver over one state directory. Cheap to clone.
 #[derive(Clone)]
@@ -98,10 +39,10 @@ pub struct Native {
 }
 
 /// What all handles of one driver share.
-struct Shared {
+pub(crate) struct Shared {
     directory: PathBuf,
     programs: programs::Programs,
-    cgroups: Cgroups,
+    pub cgroups: Cgroups,
     ids: Ids,
     known: Mutex<Known>,
     parked: Mutex<Vec<slot::Slot>>,
@@ -173,7 +114,7 @@ impl Native {
 
 impl Shared {
     /// A sandbox's own directory.
-    fn place(&self, sandbox: &SandboxId) -> PathBuf {
+    pub fn place(&self, sandbox: &SandboxId) -> PathBuf {
         self.directory.join("sandbox").join(sandbox.as_str())
     }
 

@@ -10,8 +10,9 @@ use asb_supervisor::launch::{Bind, Failure, Launch, Main, MemoryDir, Report};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
-use super::{Error, SANDBOX_FILE, Sandbox, Shared, delete, slot};
-use crate::{SandboxId, Spec};
+use super::{SANDBOX_FILE, Shared, delete, slot};
+use crate::driver::{self, Driver};
+use crate::{Error, Sandbox, SandboxId, Spec};
 
 /// What a sandbox is made from: for the launcher, and for whoever adopts it.
 #[derive(serde::Serialize)]
@@ -81,11 +82,12 @@ async fn attempt(shared: &Arc<Shared>, spec: &Spec, network: Option<OwnedFd>) ->
 
 /// Makes a slot the sandbox's: its limits, what it is started from, its directory. Answers with the launch file, locked.
 fn write(shared: &Shared, spec: &Spec, slot: &SandboxId) -> Result<std::fs::File, Error> {
-    let limited = shared.cgroups.limit(slot, &spec.limits);
+    let driver = driver::find(spec.driver).ok_or(Error::Driver(spec.driver))?;
+    let limited = shared.cgroups.limit(slot, &driver.limits(spec.limits));
     limited.map_err(|failure| failed(spec, failure.step, Some(failure.path), failure.source))?;
     let (from, to) = (shared.slot_place(slot), shared.place(&spec.id));
     let path = from.join(SANDBOX_FILE);
-    let stored = Stored { launch: launch_of(shared, spec), spec, slot };
+    let stored = Stored { launch: launch_of(shared, spec, driver.as_ref()), spec, slot };
     write_json(&path, &stored).map_err(|source| failed(spec, "write", Some(path.clone()), source))?;
     let opened = std::fs::File::open(&path).and_then(|file| file.lock().map(|()| file));
     let opened = opened.map_err(|source| failed(spec, "lock", Some(path), source))?;
@@ -97,7 +99,7 @@ fn write(shared: &Shared, spec: &Spec, slot: &SandboxId) -> Result<std::fs::File
     }
 }
 
-fn launch_of(shared: &Shared, spec: &Spec) -> Launch {
+fn launch_of(shared: &Shared, spec: &Spec, driver: &dyn Driver) -> Launch {
     let bind = |mount: &crate::Mount| Bind {
         source: mount.source.clone(),
         sub_path: mount.sub_path.clone(),
@@ -132,6 +134,7 @@ fn launch_of(shared: &Shared, spec: &Spec) -> Launch {
             stdin: spec.process.stdin,
             terminal: spec.process.terminal,
         },
+        oci: driver.launch(spec, &shared.programs.supervisor),
     }
 }
 

@@ -5,15 +5,33 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use asb_runtime::{
-    Ended, Exec, Exit, Images, Limits, Mount, Native, Process, Sandbox, SandboxId, Session, Spec, Stdin, leak,
+    Ended, Exec, Exit, Images, Limits, Mount, Native, Process, Sandbox, SandboxId, Session, Spec, Stdin,
+    driver, leak,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// Longer than anything here takes, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// The same tests on several drivers, in a module for each: `on_drivers! { [runc: Runc] [test, other_test] }`.
+macro_rules! on_drivers {
+    ([$($module:ident: $driver:ident),*] $tests:tt) => { $(on_driver! { $module $driver $tests })* };
+}
+macro_rules! on_driver {
+    ($module:ident $driver:ident [$($test:ident),* $(,)?]) => {
+        mod $module {
+            $(#[tokio::test]
+            async fn $test() {
+                super::$test(crate::common::World::on(asb_runtime::driver::Name::$driver)).await;
+            })*
+        }
+    };
+}
+
 pub struct World {
     pub native: Native,
+    /// What its sandboxes run under.
+    pub driver: driver::Name,
     pub images: Images,
     pub directory: tempfile::TempDir,
 }
@@ -28,16 +46,24 @@ pub struct Output {
 
 impl World {
     pub fn new() -> Self {
+        Self::on(driver::Name::Native)
+    }
+
+    pub fn on(driver: driver::Name) -> Self {
         assert!(
             rustix::process::getuid().is_root(),
             "\n\n  These tests start real sandboxes and must be run as root.\n\n"
+        );
+        assert!(
+            driver::find(driver).is_some(),
+            "\n\n  {driver} is not installed, and so not tested. tools/test installs it; `asb doctor` tells how.\n\n"
         );
         let directory = tempfile::Builder::new().prefix("asb-test-").tempdir().expect("temporary directory");
         let native = Native::open(&directory.path().join("state")).expect("the driver opens");
         // Built once for all tests, and for the next run of them.
         let images =
             Images::open(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("images")).expect("images open");
-        Self { native, images, directory }
+        Self { native, driver, images, directory }
     }
 
     /// A sandbox on the host image that runs `argv`.
@@ -47,6 +73,7 @@ impl World {
         let image = self.images.host();
         Spec {
             id: SandboxId::new(id).expect("valid"),
+            driver: self.driver,
             hostname: "box".to_owned(),
             read_only_root: false,
             mounts: Vec::new(),

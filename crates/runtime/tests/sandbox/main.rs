@@ -1,9 +1,13 @@
 //! Real sandboxes on this machine. Needs root, and says so when it is not.
 
+#[macro_use]
+mod common;
+
 mod adopt;
 mod attach;
 mod attack;
-mod common;
+mod conformance;
+mod driver;
 mod exec;
 mod image;
 mod life;

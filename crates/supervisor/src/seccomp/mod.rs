@@ -4,11 +4,11 @@
 //! rest with `ENOSYS`, so that a C library meets a call newer than these lists as it would on an older kernel, and falls
 //! back. A call by another architecture's numbers ends the process.
 
-mod calls;
 mod program;
 
 use std::collections::BTreeMap;
 
+use asb_supervisor::calls::{self, Call, NAMESPACES, PERSONALITIES, SOCKETS};
 use rustix::io::Errno;
 
 use self::program::{Case, Check, Instruction, Verdict};
@@ -29,22 +29,6 @@ impl Filter {
     }
 }
 
-/// Flags of `clone` that make a namespace.
-const NAMESPACES: u32 = (libc::CLONE_NEWNS
-    | libc::CLONE_NEWCGROUP
-    | libc::CLONE_NEWUTS
-    | libc::CLONE_NEWIPC
-    | libc::CLONE_NEWUSER
-    | libc::CLONE_NEWPID
-    | libc::CLONE_NEWNET) as u32;
-
-/// The only kinds of socket: no vsock to a hypervisor, no kernel crypto, no raw packets.
-const SOCKETS: &[u32] =
-    &[libc::AF_UNIX as u32, libc::AF_INET as u32, libc::AF_INET6 as u32, libc::AF_NETLINK as u32];
-
-/// Execution domains that change nothing that matters: the default, no address randomisation, and asking.
-const PERSONALITIES: &[u32] = &[0, 0x0008, 0x0002_0000, 0x0002_0008, 0xffff_ffff];
-
 /// Calls whose answer depends on an argument: its number, what it must be, and the answer otherwise.
 const CHECKED: [(i64, u8, Check, Verdict); 4] = [
     (libc::SYS_clone, 0, Check::WithoutBits(NAMESPACES), Verdict::Refuse),
@@ -56,8 +40,8 @@ const CHECKED: [(i64, u8, Check, Verdict); 4] = [
 
 /// The answer to each call by its number; those not named are unknown.
 fn cases() -> BTreeMap<u32, Case> {
-    let plain = |calls: [&'static [i64]; 2], verdict| {
-        calls.into_iter().flatten().map(move |call| (*call as u32, Case::Always(verdict)))
+    let plain = |calls: [&'static [Call]; 2], verdict| {
+        calls.into_iter().flatten().map(move |(_, number)| (*number as u32, Case::Always(verdict)))
     };
     let checked = CHECKED.map(|(call, argument, check, otherwise)| {
         (call as u32, Case::Checked { argument, check, otherwise })

@@ -12,7 +12,8 @@ use tokio::net::unix::pipe;
 
 use super::client::{Connection, is_of_program, unexpected};
 use super::terminal::Terminal;
-use super::{Attach, Error, Exec, Exit, ReadEnd, Sandbox, TerminalSize, WriteEnd};
+use super::{Attach, Exec, Exit, ReadEnd, Sandbox, TerminalSize, WriteEnd};
+use crate::Error;
 
 /// A program started by [`Sandbox::exec`], or the main process.
 pub struct Session {

@@ -1,5 +1,6 @@
 //! Limits by cgroup, on whichever hierarchy really has the controller: v1, v2, or each for some.
 
+mod freeze;
 mod usage;
 
 use std::io;
@@ -24,6 +25,8 @@ pub struct Cgroups {
     cpu: Option<Hierarchy>,
     /// Counts processor time.
     cpuacct: Option<Hierarchy>,
+    /// Not joined at a start: sandboxes are moved there when they are frozen for the first time.
+    freezer: Option<Hierarchy>,
     /// `asb/HASH`: which state directory the sandboxes in it belong to.
     parent: PathBuf,
 }
@@ -47,8 +50,11 @@ impl Cgroups {
         let read = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
         let find = |controller| find(&mounts, controller, read);
         let parent = Path::new("asb").join(format!("{:016x}", fnv(state.as_os_str().as_encoded_bytes())));
+        let (pids, freezer) = (find("pids"), find("freezer"));
+        // The second version freezes whatever a cgroup is otherwise for.
+        let freezer = freezer.or_else(|| pids.clone().filter(|pids| pids.version == Version::V2));
         let cpuacct = usage::find_cpuacct(&mounts, read);
-        Ok(Self { memory: find("memory"), pids: find("pids"), cpu: find("cpu"), cpuacct, parent })
+        Ok(Self { memory: find("memory"), pids, cpu: find("cpu"), cpuacct, freezer, parent })
     }
 
     /// Makes cgroups without limits; answers with the files to write `0` to in order to join.
@@ -80,12 +86,21 @@ impl Cgroups {
 
     /// The cgroups of a slot or sandbox, whether they exist or not.
     pub fn places(&self, slot: &SandboxId) -> Vec<PathBuf> {
-        self.hierarchies().into_iter().map(|hierarchy| self.place(hierarchy, slot)).collect()
+        self.with_freezer().into_iter().map(|hierarchy| self.place(hierarchy, slot)).collect()
     }
 
     /// Directories that hold the sandboxes' cgroups.
     pub fn parents(&self) -> Vec<PathBuf> {
-        self.hierarchies().into_iter().map(|hierarchy| hierarchy.mount.join(&self.parent)).collect()
+        self.with_freezer().into_iter().map(|hierarchy| hierarchy.mount.join(&self.parent)).collect()
+    }
+
+    /// Which controllers there are, by name and version of their hierarchy.
+    pub fn controllers(&self) -> Vec<(&'static str, Option<u8>)> {
+        let version =
+            |of: &Option<Hierarchy>| of.as_ref().map(|it| if it.version == Version::V1 { 1 } else { 2 });
+        [("memory", &self.memory), ("pids", &self.pids), ("cpu", &self.cpu), ("freezer", &self.freezer)]
+            .map(|(name, of)| (name, version(of)))
+            .to_vec()
     }
 
     /// How many processes of the sandbox the kernel has killed for want of memory.
@@ -108,6 +123,13 @@ impl Cgroups {
                 all.push(hierarchy);
             }
         }
+        all
+    }
+
+    /// Those, and the one that is joined only to be frozen.
+    fn with_freezer(&self) -> Vec<&Hierarchy> {
+        let mut all = self.hierarchies();
+        all.extend(self.freezer.as_ref().filter(|freezer| !all.contains(freezer)));
         all
     }
 

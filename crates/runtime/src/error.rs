@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use asb_supervisor::wire::FailureKind;
 
-use crate::{Invalid, SandboxId};
+use crate::{Invalid, SandboxId, driver};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -18,6 +18,10 @@ pub enum Error {
     },
     #[error("the sandbox cannot be started as described")]
     Invalid(#[from] Invalid),
+    #[error("the runtime {0} is not installed on this machine; `asb doctor` tells how to get it")]
+    Driver(driver::Name),
+    #[error("sandbox {0} is frozen; thaw it first")]
+    Frozen(SandboxId),
     #[error("sandbox {0} exists already")]
     Exists(SandboxId),
     #[error("failed to start sandbox {sandbox}: {step}{}", at(path))]

@@ -1,4 +1,8 @@
-//! A handle on one sandbox. Holds nothing of it open: all state is the supervisor's or on disk.
+//! A handle on one sandbox of whatever driver. Holds nothing of it open: all state is the supervisor's or on disk.
+
+mod client;
+mod session;
+mod terminal;
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -8,14 +12,66 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use asb_supervisor::launch::{ExitRecord, Identity, SANDBOXD, file};
-use asb_supervisor::wire::{Failed, FailureKind, Reply, Request, Status};
+use asb_supervisor::wire::{Failed, Reply, Request, Status};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use super::client::{Connection, unexpected};
-use super::{Attach, Ended, Error, Exec, Exit, SANDBOXD_PORT, Session, Shared, delete, session};
+pub use asb_supervisor::wire::FailureKind;
+
+use self::client::{Connection, unexpected};
+pub use self::session::{Session, SessionControl};
+use crate::native::{Shared, delete};
 use crate::process::Process;
-use crate::{SandboxId, Spec, Stats};
+use crate::{Error, SandboxId, Spec, Stats};
+
+/// How a program ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    Code(i32),
+    Signal(i32),
+    /// The kernel killed it for want of memory.
+    OutOfMemory,
+}
+
+/// A program to run inside a running sandbox, as the same user as the main process.
+#[derive(Debug, Clone)]
+pub struct Exec {
+    pub argv: Vec<String>,
+    /// On top of the main process's variables.
+    pub env: Vec<(String, String)>,
+    /// `None`: as the main process.
+    pub cwd: Option<PathBuf>,
+    pub stdin: bool,
+    pub terminal: Option<TerminalSize>,
+}
+
+/// Which streams of the main process to join.
+#[derive(Debug, Clone, Copy)]
+pub struct Attach {
+    pub stdin: bool,
+    pub stdout: bool,
+    pub stderr: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub struct TerminalSize {
+    pub columns: u16,
+    pub rows: u16,
+}
+
+/// The end of a main process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ended {
+    pub exit: Exit,
+    pub at: std::time::SystemTime,
+}
+
+/// Where the legacy runtime API listens inside a sandbox.
+pub const SANDBOXD_PORT: u16 = 8888;
+
+/// One end of a program's standard stream.
+pub type ReadEnd = Box<dyn tokio::io::AsyncRead + Send + Unpin>;
+pub type WriteEnd = Box<dyn tokio::io::AsyncWrite + Send + Unpin>;
 
 /// One sandbox, running or ended. Cheap to clone; holds no resource of the sandbox.
 #[derive(Clone)]
@@ -37,12 +93,12 @@ struct Inner {
 }
 
 impl Sandbox {
-    pub(super) fn new(shared: Arc<Shared>, spec: Spec, slot: SandboxId, identity: Identity) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, spec: Spec, slot: SandboxId, identity: Identity) -> Self {
         let (ended, sandboxd, deletion) = Default::default();
         Self { inner: Arc::new(Inner { shared, spec, slot, identity, ended, sandboxd, deletion }) }
     }
 
-    pub(super) fn slot(&self) -> &SandboxId {
+    pub(crate) fn slot(&self) -> &SandboxId {
         &self.inner.slot
     }
 
@@ -149,15 +205,37 @@ impl Sandbox {
             .collect()
     }
 
+    /// Stops every process where it is. Until it is thawed nothing can be asked of the sandbox but to thaw or go.
+    pub async fn freeze(&self) -> Result<(), Error> {
+        let sandbox = self.clone();
+        let frozen = tokio::task::spawn_blocking(move || sandbox.inner.shared.cgroups.freeze(sandbox.slot()));
+        let frozen = frozen.await.map_err(|error| self.state("freeze the processes", None, error.into()))?;
+        if frozen.is_err() {
+            let _ = self.inner.shared.cgroups.thaw(self.slot());
+        }
+        frozen.map_err(|failure| self.state("freeze the processes", Some(failure.path), failure.source))
+    }
+
+    /// Lets everything go on.
+    pub async fn thaw(&self) -> Result<(), Error> {
+        let thawed = self.inner.shared.cgroups.thaw(self.slot());
+        thawed.map_err(|failure| self.state("thaw the processes", Some(failure.path), failure.source))
+    }
+
+    /// Whether it is frozen.
+    pub fn is_frozen(&self) -> bool {
+        self.inner.shared.cgroups.is_frozen(self.slot())
+    }
+
     /// Kills whatever runs and removes every trace: processes, mounts, cgroups, directories.
     pub async fn delete(&self) -> Result<(), Error> {
         let _one_at_a_time = self.inner.deletion.lock().await;
-        let place = self.place();
+        let (place, shared) = (self.place(), &self.inner.shared);
         // Those who wait are told how it ended before the record of it is gone.
-        if place.exists() && delete::kill_supervisor(&place).await.is_ok() {
+        if place.exists() && delete::kill_supervisor(shared, &place, self.slot()).await.is_ok() {
             let _ = self.settle();
         }
-        delete::remove(&self.inner.shared, self.id(), self.slot()).await
+        delete::remove(shared, self.id(), self.slot()).await
     }
 
     async fn dial_once(&self, port: u16, address: Option<Ipv4Addr>) -> Result<tokio::net::TcpStream, Error> {
@@ -196,17 +274,20 @@ impl Sandbox {
         }
     }
 
-    pub(super) async fn connect(&self) -> Result<Connection, Error> {
+    async fn connect(&self) -> Result<Connection, Error> {
+        if self.is_frozen() {
+            return Err(Error::Frozen(self.id().clone()));
+        }
         let connection = Connection::open(&self.place()).await.map_err(|error| self.talk(error))?;
         connection.ok_or_else(|| Error::Ended(self.id().clone()))
     }
 
-    pub(super) fn oom_kills(&self) -> u64 {
+    fn oom_kills(&self) -> u64 {
         self.inner.shared.cgroups.oom_kills(self.slot())
     }
 
     /// What a status means, given how many processes had been killed for want of memory before.
-    pub(super) fn judge(&self, status: Status, oom_kills_before: u64) -> Exit {
+    fn judge(&self, status: Status, oom_kills_before: u64) -> Exit {
         // A shell whose command is killed exits with 128 + 9 itself.
         let killed = matches!(status, Status::Signal(libc::SIGKILL) | Status::Code(137));
         match status {
@@ -251,11 +332,11 @@ impl Sandbox {
         Error::State { sandbox: self.id().clone(), step, path, source }
     }
 
-    pub(super) fn talk(&self, source: io::Error) -> Error {
+    fn talk(&self, source: io::Error) -> Error {
         Error::Talk { sandbox: self.id().clone(), source }
     }
 
-    pub(super) fn refused(&self, failed: Failed) -> Error {
+    fn refused(&self, failed: Failed) -> Error {
         let sandbox = self.id().clone();
         match failed.kind {
             FailureKind::Ended => Error::Ended(sandbox),

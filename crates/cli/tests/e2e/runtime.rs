@@ -1,0 +1,144 @@
+//! Pods under other runtimes than our own: they run, survive the engine, and are never given another than they asked for.
+
+use serde_json::{Value, json};
+
+use crate::engine::{Engine, asb_in, assert_nothing_left, eventually, stdout, text};
+
+fn pod(name: &str, runtime: &str, script: &str) -> String {
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+        "spec": {
+            "runtimeClassName": runtime, "restartPolicy": "Never", "terminationGracePeriodSeconds": 1,
+            "containers": [{"name": "main", "image": "host", "command": ["sh", "-c", script]}],
+        },
+    })
+    .to_string()
+}
+
+fn status(engine: &Engine, name: &str) -> Value {
+    let output = engine.kubectl(&["get", "pod", name, "-o", "json"]);
+    serde_json::from_slice::<Value>(&output.stdout).map(|pod| pod["status"].clone()).unwrap_or_default()
+}
+
+fn is_running(engine: &Engine, name: &str) {
+    eventually("the Pod runs", || status(engine, name)["phase"] == "Running");
+}
+
+fn finish(engine: Engine) {
+    stdout(&engine.kubectl(&["delete", "pod", "--all", "--now"]));
+    engine.stop();
+}
+
+#[test]
+fn pods_run_under_the_runtime_they_name_and_classes_tell_which_there_are() {
+    let engine = Engine::start();
+    let runtimes = ["runc", "crun", "gvisor"];
+    for runtime in runtimes {
+        let script = "dmesg 2>&1 | head -1; echo started; exec sleep 1000";
+        stdout(&engine.kubectl_apply(&pod(runtime, runtime, script)));
+    }
+    for runtime in runtimes {
+        is_running(&engine, runtime);
+        eventually("its output is in the log", || {
+            text(&engine.kubectl(&["logs", runtime])).contains("started")
+        });
+        let is_gvisor = stdout(&engine.kubectl(&["logs", runtime])).contains("Starting gVisor");
+        assert_eq!(is_gvisor, runtime == "gvisor");
+        let inside =
+            engine.kubectl(&["exec", runtime, "--", "sh", "-c", "hostname; cat /proc/1/comm; exit 3"]);
+        assert_eq!(inside.status.code(), Some(3), "{}", text(&inside));
+        assert_eq!(String::from_utf8_lossy(&inside.stdout), format!("{runtime}\ninit\n"));
+    }
+    let classes = stdout(&engine.kubectl(&["get", "runtimeclasses", "-o", "name"]));
+    for runtime in ["native", "runc", "crun", "gvisor"] {
+        assert!(classes.contains(&format!("/{runtime}\n")), "{classes}");
+    }
+    finish(engine);
+}
+
+#[test]
+fn neighbours_reach_each_other_by_the_policy_whatever_runtime_they_have() {
+    let engine = Engine::start();
+    let policy = json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": "open"},
+        "spec": {"podSelector": {}, "ingress": [{"from": [{"podSelector": {}}]}], "egress": [{}], "policyTypes": ["Ingress", "Egress"]},
+    });
+    stdout(&engine.kubectl_apply(&policy.to_string()));
+    let server = "cd /srv && echo answer > index.html && exec python3 -m http.server 80";
+    stdout(&engine.kubectl_apply(&pod("server", "gvisor", server)));
+    stdout(&engine.kubectl_apply(&pod("client", "runc", "exec sleep 1000")));
+    is_running(&engine, "server");
+    is_running(&engine, "client");
+    let address = status(&engine, "server")["podIP"].as_str().unwrap().to_owned();
+    let script =
+        format!("import urllib.request as r; print(r.urlopen('http://{address}/', timeout=5).read())");
+    eventually("the client reaches the server", || {
+        text(&engine.kubectl(&["exec", "client", "--", "python3", "-c", &script])).contains("b'answer")
+    });
+    finish(engine);
+}
+
+#[test]
+fn runtime_that_is_not_there_is_refused_with_what_is() {
+    let engine = Engine::start();
+    stdout(&engine.kubectl_apply(&pod("other", "kata", "true")));
+    eventually("the Pod says why", || status(&engine, "other")["phase"] == "Failed");
+    let status = status(&engine, "other");
+    assert_eq!(status["reason"], "RuntimeClassNotAvailable");
+    let message = status["message"].as_str().unwrap();
+    for words in ["spec.runtimeClassName: \"kata\"", "\"native\"", "\"gvisor\"", "`asb doctor`"] {
+        assert!(message.contains(words), "{message}");
+    }
+    let events = stdout(&engine.kubectl(&["get", "events", "-o", "jsonpath={.items[*].message}"]));
+    assert!(events.contains("asb doctor"), "{events}");
+    let run = engine.asb(&["run", "--runtime", "kata", "--", "true"]);
+    assert!(!run.status.success() && text(&run).contains("\"kata\" is not available"), "{}", text(&run));
+    finish(engine);
+}
+
+#[test]
+fn gvisor_pod_outlives_a_killed_engine() {
+    let mut engine = Engine::start();
+    let script = "echo before; while ! test -e /srv/go; do sleep 0.05; done; echo after; exit 4";
+    stdout(&engine.kubectl_apply(&pod("box", "gvisor", script)));
+    is_running(&engine, "box");
+    engine.kill();
+    engine.restart();
+    let before = stdout(&engine.kubectl(&["exec", "box", "--", "sh", "-c", "uname -r; touch /srv/go"]));
+    assert!(before.starts_with("4."), "gVisor's kernel is of another version: {before}");
+    eventually("it ends as it would have", || status(&engine, "box")["phase"] == "Failed");
+    let ended = status(&engine, "box")["containerStatuses"][0].clone();
+    assert_eq!(ended["state"]["terminated"]["exitCode"], 4, "{ended}");
+    assert_eq!(ended["restartCount"], 0);
+    assert_eq!(stdout(&engine.kubectl(&["logs", "box"])), "before\nafter\n");
+    finish(engine);
+}
+
+#[test]
+fn run_takes_a_runtime() {
+    let engine = Engine::start();
+    let run = engine.asb(&["run", "--runtime", "gvisor", "--", "dmesg"]);
+    assert!(stdout(&run).contains("gVisor"), "{}", text(&run));
+    let input = engine.asb_with_input(&["run", "--runtime", "crun", "-i", "--", "tr", "a-z", "A-Z"], "quiet");
+    assert_eq!(stdout(&input), "QUIET");
+    engine.stop();
+}
+
+#[test]
+fn doctor_tries_every_runtime_without_an_engine_and_leaves_nothing() {
+    let data_dir = tempfile::tempdir().expect("a temporary directory");
+    let report = asb_in(data_dir.path(), &["doctor", "--json"]).output().expect("asb can be started");
+    let report: Value = serde_json::from_str(&stdout(&report)).unwrap();
+    let runtimes = report["runtimes"].as_array().unwrap();
+    let works = |name: &str| runtimes.iter().any(|it| it["name"] == name && it["works"] == true);
+    for name in ["native", "runc", "crun", "gvisor"] {
+        assert!(works(name), "{report:#}");
+    }
+    let facts = report["machine"].as_array().unwrap();
+    for name in ["kernel", "cgroups", "user namespaces", "overlay", "seccomp", "network"] {
+        assert!(facts.iter().any(|fact| fact["name"] == name), "{report:#}");
+    }
+    let told = stdout(&asb_in(data_dir.path(), &["doctor"]).output().expect("asb can be started"));
+    assert!(told.contains("ok native") && told.contains("kernel of its own"), "{told}");
+    assert_nothing_left(data_dir.path());
+}

@@ -1,0 +1,159 @@
+//! The mount namespace that a runtime is run in: what it needs is there, what it must not touch is read-only.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use asb_supervisor::launch::{Launch, Slot};
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::mount::{MountAttrFlags, UnmountFlags};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use serde_json::{Value, json};
+
+use crate::dev::{self, Devices};
+use crate::inside::Inside;
+use crate::skeleton::plain;
+use crate::step::{Result, Step};
+use crate::{init, mount, root};
+
+/// Directories that every machine has, and that may be covered where nobody else sees it.
+const PLACES: [&str; 4] = ["/run", "/mnt", "/srv", "/media"];
+
+/// One that nothing of this launch is in. Short, for sockets are made there.
+pub fn choose(launch: &Launch, program: &Path) -> PathBuf {
+    let volumes = launch.binds.iter().map(|bind| &bind.source);
+    let memory = launch.memory_dirs.iter().map(|memory| &memory.path);
+    let used: Vec<&Path> = [&launch.sandboxd]
+        .into_iter()
+        .chain(&launch.layers)
+        .chain(&launch.host_dirs)
+        .chain(volumes)
+        .chain(memory)
+        .map(PathBuf::as_path)
+        .chain([program])
+        .collect();
+    let free = PLACES.iter().find(|place| !used.iter().any(|path| path.starts_with(place)));
+    PathBuf::from(free.unwrap_or(&PLACES[0]))
+}
+
+/// A directory in memory, in place of one that is there.
+pub fn scratch(place: &Path) -> Result<OwnedFd> {
+    // A runtime that has already become a user of the sandbox must still get past it.
+    let options = [("mode", "711"), ("size", "4m")];
+    let scratch = mount::filesystem("tmpfs", &options, plain()).step("mount a scratch directory")?;
+    attach(&scratch, place)?;
+    Ok(scratch)
+}
+
+/// The rest, once the root stands: processes of this pid namespace, devices of its own, cgroups that no runtime changes.
+pub fn prepare(gvisor: bool, cgroup_namespace: &OwnedFd) -> Result<()> {
+    // What runtimes read of cgroups names places from the top. They make a namespace of their own for the container.
+    move_into_link_name_space(cgroup_namespace.as_fd(), Some(LinkNameSpaceType::ControlGroup))
+        .step("leave the cgroup namespace")?;
+    // Runtimes show their devices to the container, and give what they pass it as standard input to its users.
+    let root = openat(CWD, "/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    let Devices { null, .. } = dev::mount(&Inside::new(root.step_at("open", "/")?, 0), 0)?;
+    init::detach_from_launcher(&null)?;
+    // What the runtimes make, and what they start without being told another.
+    rustix::process::umask(Mode::from_raw_mode(0o022));
+    let proc = mount::filesystem("proc", &[], MountAttrFlags::empty()).step_at("mount", "/proc")?;
+    attach(&proc, Path::new("/proc"))?;
+    seal_cgroups()?;
+    if gvisor {
+        // gVisor takes a namespace for the machine's own when it finds a file in there that some kernels show in all.
+        let empty = mount::filesystem("tmpfs", &[("size", "0")], plain()).step("mount an empty directory")?;
+        attach(&empty, Path::new("/proc/sys/net"))?;
+    }
+    Ok(())
+}
+
+/// Limits are set where the sandbox's cgroup was made; this process and all it starts are in that one already.
+fn seal_cgroups() -> Result<()> {
+    let path = "/proc/self/mountinfo";
+    let mounts = std::fs::read_to_string(path).step_at("read", path)?;
+    for (place, kind) in cgroups(&mounts) {
+        if kind == "cgroup2" && place != Path::new("/sys/fs/cgroup") {
+            // Beside the first version it only leads runtimes to believe that they cannot work.
+            rustix::mount::unmount(&place, UnmountFlags::DETACH).step_at("unmount", &place)?;
+            continue;
+        }
+        let found = openat(CWD, &place, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+        mount::restrict(&found.step_at("open", &place)?, MountAttrFlags::MOUNT_ATTR_RDONLY, false)
+            .step_at("make read-only", &place)?;
+    }
+    Ok(())
+}
+
+/// Where cgroups are mounted, and of which kind.
+fn cgroups(mounts: &str) -> Vec<(PathBuf, &str)> {
+    let mounted = mounts.lines().filter_map(|line| {
+        let (place, filesystem) = line.split_once(" - ")?;
+        let kind = filesystem.split(' ').next()?;
+        kind.starts_with("cgroup").then_some((PathBuf::from(place.split(' ').nth(4)?), kind))
+    });
+    mounted.collect()
+}
+
+/// gVisor keeps what it knows of the root to itself; volumes, which others write to as well, it must be told of.
+pub fn show_volumes(inside: &Inside, launch: &Launch, place: &Path, config: &mut Value) -> Result<()> {
+    let volumes = launch.binds.iter().map(|bind| (bind.target.as_path(), bind.read_only));
+    // Without this it would put a filesystem in memory there.
+    let tmp = inside.find(Path::new("/tmp")).is_ok().then_some((Path::new("/tmp"), launch.read_only_root));
+    for (at, (target, read_only)) in tmp.into_iter().chain(volumes).enumerate() {
+        let source = place.join(format!("volume-{at}"));
+        root::show_again(inside, target, &source)?;
+        let access = if read_only { "ro" } else { "rw" };
+        show(&source, target, access, config);
+    }
+    Ok(())
+}
+
+/// An empty file that everybody may write to, which the runtime is told to show at `path`.
+pub fn last_words(
+    inside: &Inside,
+    path: &Path,
+    slot: &Slot,
+    (scratch, place): (&OwnedFd, &Path),
+    config: &mut Value,
+) -> Result<OwnedFd> {
+    const NAME: &str = "last-words";
+    if !path.starts_with("/dev") {
+        inside.file(path)?;
+    }
+    let scratch = Inside::new(scratch.try_clone().step("keep the scratch directory")?, slot.first_id);
+    let file = Path::new("/").join(NAME);
+    scratch.write(&file, b"")?;
+    let opened = scratch.readable(&file)?;
+    rustix::fs::fchmod(&opened, Mode::from_raw_mode(0o666)).step_at("open to everybody", path)?;
+    show(&place.join(NAME), path, "rw", config);
+    Ok(opened)
+}
+
+/// Has the runtime mount something of this mount namespace in the container.
+fn show(source: &Path, target: &Path, access: &str, config: &mut Value) {
+    let mount = json!({
+        "type": "bind", "source": source, "destination": target, "options": ["rbind", access, "nosuid", "nodev"],
+    });
+    config["mounts"].as_array_mut().into_iter().for_each(|mounts| mounts.push(mount.clone()));
+}
+
+fn attach(mount: &OwnedFd, at: &Path) -> Result<()> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let place = openat(CWD, at, flags, Mode::empty()).step_at("open", at)?;
+    mount::attach(mount, &place).step_at("attach", at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cgroups_of_both_versions_are_found() {
+        let mounts = "\
+32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu,cpuacct
+35 31 0:32 / /sys rw,relatime - sysfs sysfs rw
+41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw";
+        let expected = [("/sys/fs/cgroup/cpu", "cgroup"), ("/sys/fs/cgroup/unified", "cgroup2")]
+            .map(|(a, b)| (a.into(), b));
+        assert_eq!(cgroups(mounts), expected);
+    }
+}
