@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::{Component, Path, PathBuf};
 
-use asb_runtime::driver::Name;
 use asb_runtime::{Image, Limits, MemoryDir, Mount, Spec};
 use k8s_openapi::api::core::v1::{Container, Pod, VolumeMount};
 use kube::ResourceExt;
@@ -43,7 +42,6 @@ pub const LABEL_ALONE: &str = "alone";
 
 /// What a container's sandbox is made from, besides the Pod.
 pub struct Parts<'a> {
-    pub driver: Name,
     pub image: Image,
     /// What the image wants outside its root.
     pub image_volumes: Vec<Mount>,
@@ -86,7 +84,7 @@ pub fn translate(pod: &Pod, slot: Slot, parts: Parts<'_>) -> Result<Spec, Refusa
     let memory = limits.memory_bytes.unwrap_or(parts.ceiling.memory);
     Ok(Spec {
         id: slot.sandbox_id(pod)?,
-        driver: parts.driver,
+        driver: Default::default(),
         hostname: spec.hostname.clone().unwrap_or_else(|| pod.name_any()),
         read_only_root: security.and_then(|it| it.read_only_root_filesystem).unwrap_or(false),
         labels: labels(pod, container, &parts),
@@ -266,7 +264,6 @@ mod tests {
             read_only: false,
         };
         let parts = Parts {
-            driver: Name::Native,
             image,
             image_volumes: vec![volume("/data"), volume("/cache")],
             address: Ipv4Addr::LOCALHOST,

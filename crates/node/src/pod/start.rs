@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use asb_runtime::{Sandbox, Spec};
+use asb_runtime::{Sandbox, Spec, driver};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -99,10 +99,13 @@ impl Start {
         };
         self.volumes = Some(volumes.clone());
         let image_volumes = shared.volumes.of_image(&self.pod, self.slot, &held.image.volumes)?;
+        if let Some(place) = self.place.as_mut().filter(|_| driver == driver::Name::Gvisor) {
+            // The one before took the address off its interface: what starts again starts somewhere else.
+            place.namespace = None;
+        }
         let taken = self.take_place().await?;
         let Some(place) = &self.place else { return Err(Stopped::Cancelled) };
         let parts = Parts {
-            driver,
             image: held.image.clone(),
             image_volumes,
             address: place.address,
@@ -113,7 +116,7 @@ impl Start {
             restarts: self.reporter.restarts,
             ceiling: shared.ceiling,
         };
-        let spec = spec::translate(&self.pod, self.slot, parts)?;
+        let spec = Spec { driver, ..spec::translate(&self.pod, self.slot, parts)? };
         self.run(&spec, taken).await
     }
 

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use asb_supervisor::launch::{Launch, Slot};
+use asb_supervisor::launch::Launch;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::mount::{MountAttrFlags, UnmountFlags};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -102,38 +102,25 @@ pub fn show_volumes(inside: &Inside, launch: &Launch, place: &Path, config: &mut
         let source = place.join(format!("volume-{at}"));
         root::show_again(inside, target, &source)?;
         let access = if read_only { "ro" } else { "rw" };
-        show(&source, target, access, config);
+        let mount = json!({
+            "type": "bind", "source": source, "destination": target, "options": ["rbind", access, "nosuid", "nodev"],
+        });
+        config["mounts"].as_array_mut().into_iter().for_each(|mounts| mounts.push(mount.clone()));
     }
     Ok(())
 }
 
-/// An empty file that everybody may write to, which the runtime is told to show at `path`.
-pub fn last_words(
-    inside: &Inside,
-    path: &Path,
-    slot: &Slot,
-    (scratch, place): (&OwnedFd, &Path),
-    config: &mut Value,
-) -> Result<OwnedFd> {
-    const NAME: &str = "last-words";
-    if !path.starts_with("/dev") {
-        inside.file(path)?;
-    }
-    let scratch = Inside::new(scratch.try_clone().step("keep the scratch directory")?, slot.first_id);
-    let file = Path::new("/").join(NAME);
-    scratch.write(&file, b"")?;
-    let opened = scratch.readable(&file)?;
-    rustix::fs::fchmod(&opened, Mode::from_raw_mode(0o666)).step_at("open to everybody", path)?;
-    show(&place.join(NAME), path, "rw", config);
-    Ok(opened)
-}
-
-/// Has the runtime mount something of this mount namespace in the container.
-fn show(source: &Path, target: &Path, access: &str, config: &mut Value) {
+/// An empty file that everybody may write to; the runtime shows it inside, over whatever it makes there itself.
+pub fn last_words(path: &Path, place: &Path, config: &mut Value) -> Result<OwnedFd> {
+    let source = place.join("last-words");
+    let flags = OFlags::RDONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let file = openat(CWD, &source, flags, Mode::from_raw_mode(0o666)).step_at("create", &source)?;
+    rustix::fs::fchmod(&file, Mode::from_raw_mode(0o666)).step_at("open to everybody", &source)?;
     let mount = json!({
-        "type": "bind", "source": source, "destination": target, "options": ["rbind", access, "nosuid", "nodev"],
+        "type": "bind", "source": source, "destination": path, "options": ["bind", "rw", "nosuid", "nodev"],
     });
     config["mounts"].as_array_mut().into_iter().for_each(|mounts| mounts.push(mount.clone()));
+    Ok(file)
 }
 
 fn attach(mount: &OwnedFd, at: &Path) -> Result<()> {

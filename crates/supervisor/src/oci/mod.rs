@@ -69,15 +69,13 @@ pub fn begin(slot: &Slot, launch: Launch, oci: Oci, kept: Kept) -> Result<Begun>
     for path in ["/proc", "/dev", "/sys", &launch.main.cwd] {
         inside.directory(Path::new(path))?;
     }
-    let last_words = launch.last_words.as_deref();
-    let last_words =
-        last_words.map(|path| ground::last_words(&inside, path, slot, (&scratch, &place), &mut config));
-    let last_words = last_words.transpose()?;
     if gvisor {
         ground::show_volumes(&inside, &launch, &place, &mut config)?;
     } else {
         skeleton::sysfs(&inside)?;
     }
+    let last_words = launch.last_words.as_ref();
+    let last_words = last_words.map(|path| ground::last_words(path, &place, &mut config)).transpose()?;
     ground::prepare(gvisor, &kept.outer)?;
 
     let log = Log::new(kept.run, launch.log_bytes);
