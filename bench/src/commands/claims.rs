@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use asb_testing::kubelet;
+use asb_testing::kubelet::{self, Scheduler};
 use asb_types::{Claim, Sandbox, Template, WarmPool, condition};
 use futures::{StreamExt, TryStreamExt, stream};
 use kube::api::{DeleteParams, ListParams, PostParams, WatchEvent, WatchParams};
@@ -84,7 +84,7 @@ impl Fleet {
     async fn start(target: &Target, controllers: Controllers, size: usize) -> anyhow::Result<Self> {
         let client = target.client.clone();
         let mut tasks = JoinSet::new();
-        let nodes = kubelet::run(client.clone(), NAMESPACE.to_owned());
+        let nodes = kubelet::run(client.clone(), NAMESPACE.to_owned(), Scheduler::Nobody);
         tasks.spawn(async move {
             nodes.await;
             Ok(())

@@ -5,7 +5,7 @@
 use asb_testing::{World, both_servers, kubelet};
 use asb_types::{Sandbox, condition};
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::{Event, PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::core::v1::{Event, Node, PersistentVolumeClaim, Pod, Service};
 use kube::ResourceExt;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
@@ -378,4 +378,35 @@ async fn two_controllers_do_not_fight(mut world: World) {
     }
     let pods = world.api::<Pod>().list(&Default::default()).await.unwrap();
     assert_eq!(pods.items.len(), 4, "one Pod per Sandbox");
+}
+
+/// What Kubernetes' own scheduler says about a Pod reaches the user, and its choice is the one that counts. The
+/// embedded server has no scheduler.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sandbox_that_fits_on_no_node_says_why_and_starts_when_one_fits() {
+    let world = World::kubernetes().await;
+    let label = format!("test/{}", world.namespace);
+    let picky = json!({"podTemplate": {"spec": {"nodeSelector": {label.as_str(): "here"}}}});
+    world.create::<Sandbox>(sandbox("box", picky)).await;
+    let unschedulable = |sandbox: &Sandbox| {
+        said(sandbox, "PodScheduled").is_some_and(|it| (it.0, it.1) == ("False", "Unschedulable"))
+    };
+    let waiting = world.eventually("box", unschedulable).await;
+    let message = said(&waiting, "PodScheduled").unwrap().2;
+    assert!(message.starts_with("0/1 nodes are available"), "{message}");
+    assert!(!ready(&waiting) && waiting.status.unwrap().node_name.is_none());
+
+    let nodes: kube::Api<Node> = kube::Api::all(world.client.clone());
+    let fits = Patch::Merge(json!({"metadata": {"labels": {label.as_str(): "here"}}}));
+    nodes.patch(kubelet::NODE, &PatchParams::default(), &fits).await.unwrap();
+    let started = world.eventually("box", ready).await;
+    assert_eq!(said(&started, "PodScheduled").unwrap().0, "True");
+    let events =
+        watcher(world.api::<Event>(), watcher::Config::default()).default_backoff().applied_objects();
+    let mut bound = events
+        .filter_map(async |event| event.ok().filter(|event| event.reason.as_deref() == Some("Scheduled")))
+        .boxed();
+    let event =
+        tokio::time::timeout(std::time::Duration::from_secs(30), bound.next()).await.unwrap().unwrap();
+    assert_eq!(event.reporting_component.as_deref(), Some("default-scheduler"));
 }

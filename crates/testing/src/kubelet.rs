@@ -1,5 +1,7 @@
 //! A kubelet that only pretends: every Pod becomes Running and Ready, unless it asks for something else.
 //!
+//! It waits until somebody binds a Pod to its node, or does that itself where nobody else would.
+//!
 //! Annotation `test/phase` on a Pod: the phase that it gets instead (`Pending`, `Failed`, `Succeeded`).
 
 use futures::StreamExt;
@@ -16,13 +18,22 @@ const AT_ONCE: usize = 16;
 /// The node that every Pod lands on.
 pub const NODE: &str = "test-node";
 
+/// Who binds Pods to nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheduler {
+    /// kube-scheduler, which must know the node: see [`crate::node`].
+    Kubernetes,
+    /// The embedded server, when it creates a Pod; or else this kubelet.
+    Nobody,
+}
+
 /// Serves the Pods of one namespace until the future is dropped.
-pub async fn run(client: Client, namespace: String) {
+pub async fn run(client: Client, namespace: String, scheduler: Scheduler) {
     let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
     let events = watcher(pods.clone(), watcher::Config::default()).default_backoff().applied_objects();
     let serve = async |pod: Result<Pod, _>| {
         if let Ok(pod) = pod
-            && let Err(error) = serve(&client, &pods, &pod).await
+            && let Err(error) = serve(&client, &pods, &pod, scheduler).await
         {
             // Gone or changed since: the next event tells.
             assert!(
@@ -34,12 +45,16 @@ pub async fn run(client: Client, namespace: String) {
     events.for_each_concurrent(AT_ONCE, serve).await;
 }
 
-async fn serve(client: &Client, pods: &Api<Pod>, pod: &Pod) -> Result<(), kube::Error> {
+async fn serve(client: &Client, pods: &Api<Pod>, pod: &Pod, scheduler: Scheduler) -> Result<(), kube::Error> {
     let name = pod.name_any();
+    let bound = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+    if !bound && scheduler == Scheduler::Kubernetes {
+        return Ok(());
+    }
     if pod.metadata.deletion_timestamp.is_some() {
         return pods.delete(&name, &DeleteParams::default().grace_period(0)).await.map(drop);
     }
-    if pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_none()) {
+    if !bound {
         bind(client, pod).await?;
     }
     let phase = pod.annotations().get(PHASE).map_or("Running", String::as_str);
@@ -55,7 +70,7 @@ async fn serve(client: &Client, pods: &Api<Pod>, pod: &Pod) -> Result<(), kube::
     pods.patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await.map(drop)
 }
 
-/// What the scheduler does.
+/// What a scheduler does.
 async fn bind(client: &Client, pod: &Pod) -> Result<(), kube::Error> {
     let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
     let body = json!({

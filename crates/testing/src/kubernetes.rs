@@ -1,5 +1,6 @@
-//! A real kube-apiserver, with etcd and the garbage collector, for as long as this value lives.
+//! A real kube-apiserver, with etcd, the garbage collector and, if asked, the scheduler, for as long as this value lives.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -13,9 +14,9 @@ pub struct Kubernetes {
 }
 
 impl Kubernetes {
-    /// Starts one. Building it, the first time, takes about ten minutes.
+    /// Starts one without a scheduler. Building it, the first time, takes about ten minutes.
     pub fn start() -> Self {
-        Self::run("tools/kubernetes/run", &[])
+        Self::run::<&str>("tools/kubernetes/run", &[])
     }
 
     /// Starts one with a node that runs Pods, from images in these archives. Building it, the first time,
@@ -24,7 +25,7 @@ impl Kubernetes {
         Self::run("tools/cluster/run", archives)
     }
 
-    fn run(script: &str, arguments: &[PathBuf]) -> Self {
+    fn run<A: AsRef<OsStr>>(script: &str, arguments: &[A]) -> Self {
         let script = crate::root().join(script);
         let mut child = Command::new(&script)
             .args(arguments)
@@ -40,10 +41,10 @@ impl Kubernetes {
         Self { kubeconfig: line.trim().into(), script: child, stdin }
     }
 
-    /// One for all tests of this process; it stops with the process.
+    /// One with a scheduler for all tests of this process; it stops with the process.
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<Kubernetes> = OnceLock::new();
-        SHARED.get_or_init(Self::start)
+        SHARED.get_or_init(|| Self::run("tools/kubernetes/run", &["scheduler"]))
     }
 
     pub async fn client(&self) -> kube::Client {

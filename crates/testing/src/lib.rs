@@ -1,6 +1,7 @@
 //! What tests of several crates share. For tests only.
 //!
-//! A controller test is one story, told twice: on the embedded API server and on a real kube-apiserver.
+//! A controller test is one story, told twice: on the embedded API server, which binds Pods
+//! itself, and on a real kube-apiserver with a real scheduler.
 //!
 //! ```ignore
 //! asb_testing::both_servers! { sandbox_becomes_ready }
@@ -16,6 +17,7 @@ mod image;
 pub mod kubelet;
 mod kubernetes;
 mod leak;
+pub mod node;
 mod registry;
 mod root;
 mod world;

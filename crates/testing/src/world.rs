@@ -18,7 +18,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::{Kubernetes, Writes, kubelet};
+use crate::kubelet::{self, Scheduler};
+use crate::{Kubernetes, Writes, node};
 
 /// The longest that a state may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -28,6 +29,7 @@ pub struct World {
     /// What controllers talk through; in `asb up` it is ahead of the disk.
     pub controller_client: Client,
     pub namespace: String,
+    scheduler: Scheduler,
     /// Controllers and kubelet; they stop with the world.
     tasks: JoinSet<()>,
     warm_pools: Option<AbortHandle>,
@@ -83,24 +85,32 @@ impl World {
         };
         let server = asb_apiserver::ApiServer::open(config).await.expect("the embedded API server opens");
         let controller_client = server.controller_client("default");
-        Self { controller_client, ..Self::new(server.client("default"), Some(dir)).await }
+        Self { controller_client, ..Self::new(server.client("default"), Scheduler::Nobody, Some(dir)).await }
     }
 
-    /// On a real kube-apiserver, which the tests of one process share.
+    /// On a real kube-apiserver with a scheduler, which the tests of one process share.
     pub async fn kubernetes() -> Self {
         // Starting it blocks: other tests of this process wait for it anyway.
         let kubernetes = tokio::task::spawn_blocking(Kubernetes::shared).await.expect("Kubernetes starts");
         let client = kubernetes.client().await;
         install_crds(&client).await;
-        let mut world = Self::new(client, None).await;
+        let mut world = Self::new(client, Scheduler::Kubernetes, None).await;
         world.start_all().await;
         world
     }
 
-    async fn new(client: Client, data_dir: Option<tempfile::TempDir>) -> Self {
-        let mut world = Self { _data_dir: data_dir, ..Self::bare(client).await };
-        world.tasks.spawn(kubelet::run(world.client.clone(), world.namespace.clone()));
+    async fn new(client: Client, scheduler: Scheduler, data_dir: Option<tempfile::TempDir>) -> Self {
+        let mut world = Self { scheduler, _data_dir: data_dir, ..Self::bare(client).await };
+        world.start_node();
         world
+    }
+
+    fn start_node(&mut self) {
+        let (client, namespace) = (self.client.clone(), self.namespace.clone());
+        match self.scheduler {
+            Scheduler::Kubernetes => self.tasks.spawn(node::run(client, namespace)),
+            Scheduler::Nobody => self.tasks.spawn(kubelet::run(client, namespace, Scheduler::Nobody)),
+        };
     }
 
     /// Where somebody else runs the controllers and a kubelet.
@@ -114,6 +124,7 @@ impl World {
             controller_client: client.clone(),
             client,
             namespace,
+            scheduler: Scheduler::Nobody,
             tasks: JoinSet::new(),
             warm_pools: None,
             claims: Vec::new(),
@@ -136,7 +147,7 @@ impl World {
         self.warm_pools = None;
         self.claims.clear();
         self.tasks.shutdown().await;
-        self.tasks.spawn(kubelet::run(self.client.clone(), self.namespace.clone()));
+        self.start_node();
         self
     }
 

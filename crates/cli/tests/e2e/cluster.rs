@@ -2,7 +2,7 @@
 
 use std::process::{Child, Command, Stdio};
 
-use asb_testing::{Kubernetes, kubelet};
+use asb_testing::{Kubernetes, node};
 use serde_json::{Value, json};
 
 use crate::engine::{ASB, Engine, kubectl, stdout};
@@ -36,14 +36,14 @@ impl Drop for Controller {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn manifest_gets_the_same_conditions_and_children_on_both_api_servers() {
     let kubernetes = tokio::task::spawn_blocking(Kubernetes::shared).await.unwrap();
-    let kubelet = tokio::spawn(kubelet::run(kubernetes.client().await, "default".to_owned()));
+    let node = tokio::spawn(node::run(kubernetes.client().await, "default".to_owned()));
     let _controller = Controller::start(&kubernetes.kubeconfig);
     let engine = Engine::start();
     let [on_cluster, on_machine] =
         [&kubernetes.kubeconfig, &engine.kubeconfig()].map(|kubeconfig| observe(kubeconfig));
     assert_eq!(on_cluster, on_machine);
     kubectl(&kubernetes.kubeconfig, &["delete", "sandbox", "my-sandbox"], "");
-    kubelet.abort();
+    node.abort();
     engine.stop();
 }
 

@@ -34,11 +34,9 @@ async fn settled_claim_is_not_written_again(mut world: World) {
     world.start_claims(Settings::default());
     world.create::<Claim>(claim("marker", json!({"additionalPodMetadata": {"labels": {"x": "y"}}}))).await;
     world.eventually::<Claim>("marker", because("InvalidMetadata")).await;
-    assert_eq!(
-        world.writes.take(),
-        [("PATCH sandboxclaims/status".to_owned(), 1)].into(),
-        "the marker's own"
-    );
+    let mut writes = world.writes.take();
+    writes.remove("PATCH sandboxwarmpools/status"); // the pool may still be telling that it is full again
+    assert_eq!(writes, [("PATCH sandboxclaims/status".to_owned(), 1)].into(), "the marker's own");
 }
 
 /// CL-012
