@@ -9,7 +9,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -31,8 +31,12 @@ struct Image<'a> {
 
 /// Builds the controller and writes `agent-sandbox-controller-TAG.tar` into a directory.
 pub fn write(dir: &Path, tag: &str, profile: &str) -> anyhow::Result<()> {
-    let program = build(profile)?;
+    let machine = Machine::new();
+    let program = build(profile, &machine)?;
     let program = std::fs::read(&program).with_context(|| format!("failed to read {}", program.display()))?;
+    if let Some(folder) = named(&program, &[machine.cargo, machine.target, crate::root()]) {
+        bail!("the program names {}: another machine would not build the same image", folder.display());
+    }
     let created = match std::env::var("SOURCE_DATE_EPOCH") {
         Ok(epoch) => epoch,
         Err(_) => git(&["log", "-1", "--format=%ct"])?,
@@ -50,18 +54,40 @@ pub fn write(dir: &Path, tag: &str, profile: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Folders of this machine that the compiler would name.
+struct Machine {
+    cargo: PathBuf,
+    target: PathBuf,
+}
+
+impl Machine {
+    fn new() -> Self {
+        let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cargo");
+        let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+        Self {
+            cargo: std::env::var_os("CARGO_HOME").map_or_else(home, PathBuf::from),
+            // Cargo starts in the root.
+            target: crate::root().join(target),
+        }
+    }
+}
+
+/// The first of these folders that a program names. One like `/src` is left out: its name says nothing.
+fn named<'a>(program: &[u8], folders: &'a [PathBuf]) -> Option<&'a Path> {
+    let telling = folders.iter().filter(|folder| folder.components().count() > 2);
+    let names = |folder: &Path| {
+        let name = folder.as_os_str().as_encoded_bytes();
+        program.windows(name.len()).any(|bytes| bytes == name)
+    };
+    telling.map(PathBuf::as_path).find(|folder| names(folder))
+}
+
 /// Builds the static program. No path of this machine gets into it, so that every machine builds the same.
-fn build(profile: &str) -> anyhow::Result<PathBuf> {
-    let home = std::env::var_os("CARGO_HOME").map_or_else(
-        || PathBuf::from(std::env::var_os("HOME").unwrap_or_default()).join(".cargo"),
-        PathBuf::from,
-    );
+fn build(profile: &str, machine: &Machine) -> anyhow::Result<PathBuf> {
     // Cargo names our own sources relative to the workspace. Flags with the path of this clone in them would have
     // clones that share a build cache build everything anew.
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| crate::root().join("target"), PathBuf::from);
     let remap = |from: &Path, to| format!("--remap-path-prefix={}={to}", from.display());
-    let flags = [remap(&home, "/cargo"), remap(&target, "/target")].join("\x1f");
+    let flags = [remap(&machine.cargo, "/cargo"), remap(&machine.target, "/target")].join("\x1f");
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args(["build", "--locked", "--package", "asb-operator", "--bin", PROGRAM])
         .args(["--target", TARGET, "--profile", profile, "--message-format", "json-render-diagnostics"])
@@ -184,6 +210,14 @@ mod tests {
     fn the_same_program_makes_the_same_image() {
         assert_eq!(example(b"program"), example(b"program"));
         assert_ne!(example(b"program"), example(b"another"));
+    }
+
+    #[test]
+    fn a_program_that_names_a_folder_of_this_machine_is_found() {
+        let folders = ["/src", "/home/me/.cargo", "/home/me/target"].map(PathBuf::from);
+        let found = |program: &[u8]| named(program, &folders).map(Path::to_owned);
+        assert_eq!(found(b"\0lib.rs/home/me/target/out/x.rs\xff"), Some("/home/me/target".into()));
+        assert_eq!(found(b"/cargo/registry/src/a-1.0/src/lib.rs /home/me"), None);
     }
 
     #[test]
