@@ -20,6 +20,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 pub use self::status::{failure, success, told};
 use super::Failure;
@@ -98,8 +99,11 @@ pub async fn carry(
     let (sender, mut pieces) = mpsc::channel(QUEUE);
     let (resizes, mut sizes) = mpsc::channel(4);
     let mut tasks = tokio::task::JoinSet::new();
-    tasks.spawn(pump(Output::Stdout, stdout, sender.clone()));
-    stderr.into_iter().for_each(|stderr| drop(tasks.spawn(pump(Output::Stderr, stderr, sender.clone()))));
+    let enough = CancellationToken::new();
+    tasks.spawn(pump(Output::Stdout, stdout, sender.clone(), enough.clone()));
+    if let Some(stderr) = stderr {
+        tasks.spawn(pump(Output::Stderr, stderr, sender.clone(), enough.clone()));
+    }
     drop(sender);
     tasks.spawn(feed(input, stdin, resizes));
 
@@ -117,7 +121,7 @@ pub async fn carry(
                 exit = Some(ended);
                 // A background child may hold the pipes: what is there is sent, nothing more is waited for.
                 if open {
-                    drain(&mut pieces, output).await;
+                    drain(&mut pieces, output, &enough).await;
                     open = false;
                 }
             }
@@ -131,17 +135,41 @@ async fn wait(control: &mut SessionControl) -> Result<Exit, String> {
 }
 
 /// Sends what the ended program left in its pipes.
-async fn drain(pieces: &mut mpsc::Receiver<Output>, output: &mpsc::Sender<Output>) {
+///
+/// A pipe holds it for certain by now, a terminal in a moment. Silence proves nothing on a busy machine: those who read are told
+/// to look once more.
+async fn drain(
+    pieces: &mut mpsc::Receiver<Output>,
+    output: &mpsc::Sender<Output>,
+    enough: &CancellationToken,
+) {
     const QUIET: Duration = Duration::from_millis(100);
     while let Ok(Some(piece)) = tokio::time::timeout(QUIET, pieces.recv()).await {
         let _ = output.send(piece).await;
     }
+    enough.cancel();
+    while let Some(piece) = pieces.recv().await {
+        let _ = output.send(piece).await;
+    }
 }
 
-async fn pump(as_output: fn(Bytes) -> Output, mut from: ReadEnd, to: mpsc::Sender<Output>) {
+/// Reads to the end, or until that is enough and nothing is there.
+async fn pump(
+    as_output: fn(Bytes) -> Output,
+    mut from: ReadEnd,
+    to: mpsc::Sender<Output>,
+    enough: CancellationToken,
+) {
     let mut buffer = vec![0; 32 << 10];
-    // A terminal answers EIO when its program is gone: the end, like 0.
-    while let Ok(count @ 1..) = from.read(&mut buffer).await {
+    loop {
+        let read = tokio::select! {
+            biased;
+            // A reader that had its turn for long enough would say that nothing is there.
+            read = tokio::task::unconstrained(from.read(&mut buffer)) => read,
+            () = enough.cancelled() => return,
+        };
+        // A terminal answers EIO when its program is gone: the end, like 0.
+        let Ok(count @ 1..) = read else { return };
         if to.send(as_output(Bytes::copy_from_slice(&buffer[..count]))).await.is_err() {
             return;
         }
@@ -179,7 +207,44 @@ fn parse_size(text: &[u8]) -> Option<TerminalSize> {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use tokio::io::{AsyncRead, ReadBuf};
+
     use super::*;
+
+    /// Has bytes, but the machine was too busy to tell before it was asked again.
+    struct Late {
+        asked: bool,
+        bytes: &'static [u8],
+    }
+
+    impl AsyncRead for Late {
+        fn poll_read(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            buffer: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            if !std::mem::replace(&mut self.asked, true) || self.bytes.is_empty() {
+                return Poll::Pending;
+            }
+            buffer.put_slice(std::mem::take(&mut self.bytes));
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn output_of_an_ended_program_is_sent_however_busy_the_machine_is() {
+        let (sender, mut pieces) = mpsc::channel(QUEUE);
+        let (output, mut sent) = mpsc::channel(QUEUE);
+        let enough = CancellationToken::new();
+        let late = Late { asked: false, bytes: b"words" };
+        tokio::spawn(pump(Output::Stdout, Box::new(late), sender, enough.clone()));
+        drain(&mut pieces, &output, &enough).await;
+        assert!(matches!(sent.try_recv(), Ok(Output::Stdout(bytes)) if bytes == "words"));
+    }
 
     #[test]
     fn window_size_must_fit() {
