@@ -11,6 +11,9 @@ use crate::inside::Inside;
 use crate::mount;
 use crate::step::{Result, Step};
 
+/// As many terminals one sandbox may have. The kernel has some three thousand for all of them together.
+const TERMINALS: &str = "64";
+
 /// Name, major and minor number. All of them are harmless in every hand.
 const DEVICES: [(&str, u32, u32); 6] =
     [("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0)];
@@ -68,7 +71,7 @@ fn shared_memory(inside: &Inside, owner: &str) -> Result<()> {
 fn terminals(inside: &Inside, first_id: u32) -> Result<OwnedFd> {
     // Group 5 is `tty` nearly everywhere.
     let group = (first_id + 5).to_string();
-    let options = [("mode", "620"), ("ptmxmode", "666"), ("gid", group.as_str())];
+    let options = [("mode", "620"), ("ptmxmode", "666"), ("gid", group.as_str()), ("max", TERMINALS)];
     let quiet = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     let pts = mount::filesystem("devpts", &options, quiet).step_at("mount devpts", "/dev/pts")?;
     mount::attach(&pts, &inside.directory(Path::new("/dev/pts"))?).step_at("attach", "/dev/pts")?;

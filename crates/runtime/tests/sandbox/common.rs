@@ -50,6 +50,15 @@ impl World {
     }
 
     pub fn on(driver: driver::Name) -> Self {
+        Self::made(driver, &std::env::temp_dir())
+    }
+
+    /// One whose state is below this directory.
+    pub fn at(parent: &Path) -> Self {
+        Self::made(driver::Name::Native, parent)
+    }
+
+    fn made(driver: driver::Name, parent: &Path) -> Self {
         assert!(
             rustix::process::getuid().is_root(),
             "\n\n  These tests start real sandboxes and must be run as root.\n\n"
@@ -58,7 +67,8 @@ impl World {
             driver::find(driver).is_some(),
             "\n\n  {driver} is not installed, and so not tested. tools/test installs it; `asb doctor` tells how.\n\n"
         );
-        let directory = tempfile::Builder::new().prefix("asb-test-").tempdir().expect("temporary directory");
+        let directory =
+            tempfile::Builder::new().prefix("asb-test-").tempdir_in(parent).expect("temporary directory");
         let native = Native::open(&directory.path().join("state")).expect("the driver opens");
         // Built once for all tests, and for the next run of them.
         let images =
@@ -184,6 +194,19 @@ pub fn log(sandbox: &Sandbox) -> String {
         text.lines().map(str::to_owned).collect::<Vec<_>>()
     });
     lines.map(|line| line.split_once(' ').expect("has a time stamp").1.to_owned() + "\n").collect()
+}
+
+/// A network namespace that nobody is in.
+pub async fn network_namespace() -> std::fs::File {
+    let mut holder =
+        std::process::Command::new("unshare").args(["--net", "sleep", "1000"]).spawn().expect("runs");
+    let path = format!("/proc/{}/ns/net", holder.id());
+    let of = |path: &str| std::fs::read_link(path).expect("readable");
+    eventually(|| of(&path) != of("/proc/self/ns/net")).await;
+    let namespace = std::fs::File::open(&path).expect("opens");
+    holder.kill().expect("killed");
+    holder.wait().expect("reaped");
+    namespace
 }
 
 /// Waits for a state.

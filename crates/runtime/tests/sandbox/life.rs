@@ -1,8 +1,10 @@
 //! A sandbox from start to end: what it sees, what it prints, how it ends.
 
+use std::os::fd::AsRawFd;
+
 use asb_runtime::{Error, Exit, FailureKind, leak};
 
-use crate::common::{World, log, run, shell, wait};
+use crate::common::{World, log, network_namespace, run, shell, wait};
 
 #[tokio::test]
 async fn output_is_in_the_log_and_the_exit_code_is_kept() {
@@ -239,20 +241,12 @@ async fn many_at_once_have_ranges_of_their_own_and_leave_nothing() {
 #[tokio::test]
 async fn sandbox_starts_in_the_network_namespace_it_is_given() {
     let world = World::new();
-    let mut holder =
-        std::process::Command::new("unshare").args(["--net", "sleep", "1000"]).spawn().expect("runs");
-    let path = format!("/proc/{}/ns/net", holder.id());
-    let of = |path: &str| std::fs::read_link(path).expect("readable");
-    while of(&path) == of("/proc/self/ns/net") {
-        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-    }
-    let namespace = std::fs::File::open(&path).expect("opens");
+    let namespace = network_namespace().await;
+    let given = std::fs::read_link(format!("/proc/self/fd/{}", namespace.as_raw_fd())).expect("readable");
     let sandbox = world.native.start_in(namespace.into(), &world.spec(&[])).await.expect("starts");
     let seen = run(&sandbox, &shell("readlink /proc/self/ns/net")).await;
-    assert_eq!(seen.stdout.trim(), of(&path).to_string_lossy());
+    assert_eq!(seen.stdout.trim(), given.to_string_lossy());
     assert!(sandbox.spec().network, "whoever finds it again knows");
-    holder.kill().expect("killed");
-    holder.wait().expect("reaped");
 
     let no_namespace = std::fs::File::open("/dev/null").expect("opens");
     let refused = world.native.start_in(no_namespace.into(), &world.spec(&[])).await;

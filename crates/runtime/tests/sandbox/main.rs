@@ -9,6 +9,7 @@ mod attack;
 mod conformance;
 mod driver;
 mod exec;
+mod exhaust;
 mod image;
 mod life;
 mod limits;

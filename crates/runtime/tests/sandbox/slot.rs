@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use asb_runtime::{Exit, Native};
 
-use crate::common::{World, log, run, shell, wait};
+use crate::common::{World, log, network_namespace, run, shell, wait};
 
 /// The directories of slots that are not sandboxes yet.
 fn slots(state: &Path) -> Vec<PathBuf> {
@@ -94,5 +94,53 @@ async fn slots_of_a_program_that_is_gone_are_cleared_away_by_the_next() {
     assert!(!slots(&state).is_empty());
     assert!(world.native.list().await.expect("lists").is_empty());
     assert_eq!(asb_runtime::leak::check(&state), Vec::<String>::new());
+    world.finish().await;
+}
+
+/// What a process has open.
+fn open_files(pid: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("listed").flatten();
+    let read = |entry: std::fs::DirEntry| std::fs::read_link(entry.path()).ok();
+    entries.filter_map(read).map(|path| path.display().to_string()).collect()
+}
+
+#[tokio::test]
+async fn nothing_of_the_slot_reaches_what_runs_in_it() {
+    let world = World::new();
+    let state = world.directory.path().join("state");
+    world.native.park().await;
+    let parked = slots(&state);
+    let (network, spec) = (network_namespace().await, world.spec(&["sleep", "1000"]));
+    let sandbox = world.native.start_in(network.into(), &spec).await.expect("starts");
+    let taken = parked.iter().find(|slot| !slot.exists()).expect("one was taken");
+    let name = taken.file_name().expect("has a name").to_string_lossy().into_owned();
+
+    let started = state.join("sandbox").join(sandbox.id().as_str()).join("started.json");
+    let identity: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(started).expect("there")).expect("parses");
+    let supervisor = identity["pid"].to_string();
+    let children = std::fs::read_to_string(format!("/proc/{supervisor}/task/{supervisor}/children"));
+    let main = children.expect("readable").trim().to_owned();
+
+    let held = open_files(&supervisor);
+    let kinds = ["net:[", "mnt:[", "memfd:", "sandbox.json", "launch", &name];
+    assert!(!held.iter().any(|file| kinds.iter().any(|kind| file.contains(kind))), "{held:#?}");
+    let sockets = held.iter().filter(|file| file.starts_with("socket:")).count();
+    assert_eq!(sockets, 1, "the one it listens on: {held:#?}");
+    let held = open_files(&main);
+    let standard = |file: &String| file == "/dev/null" || file.starts_with("pipe:");
+    assert!(held.len() == 3 && held.iter().all(standard), "input, output and errors: {held:#?}");
+
+    let mounts = |pid: &str| std::fs::read_to_string(format!("/proc/{pid}/mountinfo")).expect("readable");
+    assert_eq!(mounts(&supervisor), mounts(&main), "both see the same");
+    let state = state.display().to_string();
+    for line in mounts(&main).lines().filter(|line| line.contains(&state) || line.contains(&name)) {
+        assert_eq!(
+            line.split(' ').nth(4),
+            Some("/.asb/sandboxd"),
+            "only a program of the state is seen: {line}"
+        );
+    }
+    world.native.unpark().await;
     world.finish().await;
 }
