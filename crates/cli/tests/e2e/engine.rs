@@ -37,6 +37,11 @@ impl Engine {
         (self.child, self.info) = up(self.data_dir.path());
     }
 
+    /// How many files, sockets and so on the engine has open.
+    pub fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).expect("the engine runs").count()
+    }
+
     pub fn asb(&self, args: &[&str]) -> Output {
         self.command(args).output().expect("asb can be started")
     }

@@ -13,6 +13,8 @@
 //! | `pod` | what a Pod is given: variables, volumes, groups |
 //! | `http` | one HTTP call runs a command in a named sandbox |
 //! | `crash` | kill -9 under write load loses no acknowledged write |
+//! | `storm` | kill -9 at random points of creates, execs and deletes loses nothing and leaves nothing |
+//! | `many` | hundreds of sandboxes, one after the other and at once |
 //! | `cluster` | the same manifest and the same controllers on a real kube-apiserver |
 //! | `network` | what sandboxes reach and what not, by default and by NetworkPolicies |
 //! | `probes` | probes of every kind, and hooks |
@@ -34,6 +36,7 @@ mod errors;
 mod http;
 mod image;
 mod manifest;
+mod many;
 mod network;
 mod pod;
 mod pool;
@@ -41,6 +44,8 @@ mod portforward;
 mod probes;
 mod python;
 mod runtime;
+mod sandboxes;
+mod storm;
 mod streams;
 mod terminal;
 mod usage;
