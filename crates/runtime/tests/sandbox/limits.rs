@@ -93,6 +93,7 @@ input()";
     assert!(more(|it| it.cpu_nanos) >= 200_000_000, "{idle:?} {stats:?}");
     assert!(more(|it| it.rss_bytes) >= 32 << 20, "{idle:?} {stats:?}");
     assert!(more(|it| it.working_set_bytes) >= 32 << 20, "{idle:?} {stats:?}");
-    assert!(more(|it| it.pids) >= 1 && stats.memory_bytes >= stats.working_set_bytes, "{idle:?} {stats:?}");
+    // Process 1 and the program. Just after a start its launcher may be counted too.
+    assert!(stats.pids >= Some(2) && stats.memory_bytes >= stats.working_set_bytes, "{idle:?} {stats:?}");
     world.finish().await;
 }
