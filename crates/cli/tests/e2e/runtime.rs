@@ -115,6 +115,27 @@ fn gvisor_pod_outlives_a_killed_engine() {
 }
 
 #[test]
+fn container_that_fails_is_started_again_under_every_runtime() {
+    let engine = Engine::start();
+    let script = "test -e /data/again && exec sleep 1000; touch /data/again; exit 1";
+    for runtime in ["crun", "gvisor"] {
+        let mut pod: Value = serde_json::from_str(&pod(runtime, runtime, script)).unwrap();
+        pod["spec"]["restartPolicy"] = json!("OnFailure");
+        pod["spec"]["volumes"] = json!([{"name": "data", "emptyDir": {}}]);
+        pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
+        stdout(&engine.kubectl_apply(&pod.to_string()));
+        eventually("it was started again", || {
+            let container = status(&engine, runtime)["containerStatuses"][0].clone();
+            container["restartCount"] == 1 && container["state"]["running"].is_object()
+        });
+        let address = status(&engine, runtime)["podIP"].as_str().unwrap().to_owned();
+        let seen = stdout(&engine.kubectl(&["exec", runtime, "--", "hostname", "-I"]));
+        assert!(seen.contains(&address), "{runtime}: {seen:?} is not {address}");
+    }
+    finish(engine);
+}
+
+#[test]
 fn run_takes_a_runtime() {
     let engine = Engine::start();
     let run = engine.asb(&["run", "--runtime", "gvisor", "--", "dmesg"]);

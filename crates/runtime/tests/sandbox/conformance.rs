@@ -30,6 +30,7 @@ on_drivers! {
         terminal_is_one_and_has_its_size,
         main_process_reads_what_is_written_by_who_attaches,
         main_process_can_have_a_terminal,
+        last_words_of_the_main_process_are_kept,
         server_inside_is_reached_and_a_closed_port_is_refused,
         frozen_sandbox_does_nothing_until_it_is_thawed,
         frozen_sandbox_can_be_deleted,
@@ -355,6 +356,17 @@ async fn main_process_can_have_a_terminal(world: World) {
     stdin.write_all(b"\x03").await.expect("written");
     let exit = session.control.wait().await.expect("ends");
     assert_eq!(exit, Exit::Code(6), "{}", log(&sandbox));
+    world.finish().await;
+}
+
+async fn last_words_of_the_main_process_are_kept(world: World) {
+    for path in ["/dev/termination-log", "/srv/deep/words"] {
+        let mut spec = world.spec(&["sh", "-c", &format!("echo too bad > {path}; exit 1")]);
+        (spec.process.uid, spec.process.cwd, spec.last_words) = (1000, "/".into(), Some(path.into()));
+        let sandbox = world.native.start(&spec).await.expect("starts");
+        assert_eq!(wait(&sandbox).await.exit, Exit::Code(1), "{}", log(&sandbox));
+        assert_eq!(sandbox.last_words().as_deref(), Some("too bad\n"), "{path}");
+    }
     world.finish().await;
 }
 
