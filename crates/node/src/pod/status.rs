@@ -231,7 +231,9 @@ fn states<'a>(pod: &Pod, one: One<'a>, has_inits: bool) -> (Value, Option<&'a Fi
 
 fn container_id(pod: &Pod, slot: Slot, restarts: u32) -> Option<String> {
     let id = slot.sandbox_id(pod).ok()?;
-    Some(if restarts == 0 { format!("native://{id}") } else { format!("native://{id}.{restarts}") })
+    let asked = pod.spec.as_ref().and_then(|spec| spec.runtime_class_name.as_deref());
+    let driver = asked.filter(|name| !name.is_empty()).unwrap_or("native");
+    Some(if restarts == 0 { format!("{driver}://{id}") } else { format!("{driver}://{id}.{restarts}") })
 }
 
 fn waiting(reason: &str, message: &str) -> Value {
@@ -313,6 +315,14 @@ mod tests {
         let container = &status["containerStatuses"][0];
         assert_eq!((&container["restartCount"], &container["imageID"]), (&json!(2), &json!("id")));
         assert_eq!(container["containerID"], "native://u.2");
+    }
+
+    #[test]
+    fn container_is_named_after_the_driver_that_runs_it() {
+        let mut pod = one_container();
+        pod.spec.as_mut().unwrap().runtime_class_name = Some("gvisor".to_owned());
+        let status = status(&facts(&pod, &[running()], None));
+        assert_eq!(status["containerStatuses"][0]["containerID"], "gvisor://u");
     }
 
     #[test]

@@ -71,7 +71,7 @@ async fn terminal_of_the_main_process_is_shared_resized_and_logged() {
         let seen = read_until(session, "51 101").await;
         assert!(seen.contains("hello\r\n[hello]\r\n"), "echo and answer: {seen:?}");
     }
-    assert!(log(&sandbox).contains("stdout F [hello]"), "{}", log(&sandbox));
+    eventually(|| log(&sandbox).contains("stdout F [hello]")).await;
     world.finish().await;
 }
 
