@@ -156,6 +156,11 @@ fn stays(name: &str) -> String {
     )
 }
 
+/// A sidecar counts as started when its process is, which may not have had its turn yet.
+fn after(name: &str, script: &str) -> String {
+    format!("until [ -e /s/{name}-up ]; do sleep 0.05; done; {script}")
+}
+
 #[test]
 fn sidecars_begin_first_outlive_the_main_container_and_end_in_reverse() {
     let engine = Engine::start();
@@ -167,7 +172,7 @@ fn sidecars_begin_first_outlive_the_main_container_and_end_in_reverse() {
             sidecar("one", &format!("sleep 0.3; {}", stays("one")), started),
             plain("init", "test -e /s/one-up && echo init >> /s/order"), sidecar("two", &stays("two"), json!({})),
         ],
-        "containers": [plain("main", "echo main >> /s/order; until [ -e /s/end ]; do sleep 0.05; done")],
+        "containers": [plain("main", &after("two", "echo main >> /s/order; until [ -e /s/end ]; do sleep 0.05; done"))],
     });
     apply(&engine, &pod("side", spec));
     wait_for(&engine, "side", "condition=Ready");
@@ -186,8 +191,10 @@ fn deleted_pod_ends_its_main_containers_before_its_sidecars() {
     apply(&engine, &claim());
     let spec = json!({
         "volumes": of_claim(),
-        "initContainers": [sidecar("one", &stays("one"), json!({})), sidecar("two", &stays("two"), json!({}))],
-        "containers": [plain("main", &stays("main"))],
+        "initContainers": [
+            sidecar("one", &stays("one"), json!({})), sidecar("two", &after("one", &stays("two")), json!({})),
+        ],
+        "containers": [plain("main", &after("two", &stays("main")))],
     });
     apply(&engine, &pod("order", spec));
     wait_for(&engine, "order", "condition=Ready");
