@@ -28,7 +28,7 @@ pub enum Seen {
     PodStarted,
     PodGone,
     SandboxReady,
-    /// The node has begun: the sandbox has a directory.
+    /// A slot was taken: its directory has become the sandbox's.
     Directory,
     /// A file of that name is there and complete.
     File(String),
@@ -59,7 +59,7 @@ impl Steps {
         let places = engine.sandboxes_dir().join("sandbox");
         inotify
             .watches()
-            .add(&places, WatchMask::CREATE | WatchMask::ONLYDIR)
+            .add(&places, WatchMask::MOVED_TO | WatchMask::ONLYDIR)
             .context("failed to watch sandboxes")?;
         tasks.spawn(async move {
             let _ = files(inotify, places.as_path(), sender).await;

@@ -151,8 +151,8 @@ impl Run<'_> {
         self.starts.push(SANDBOX_LOG, came - begun);
         self.timeline("create answered", Some(answered));
         self.seen_after(begun, "Pod object seen by a watcher", &Seen::PodThere);
-        self.seen_after(begun, "node begins: directory made", &Seen::Directory);
-        self.seen_after(begun, "supervisor forked and recorded", &Seen::File("starting.json".to_owned()));
+        self.seen_after(begun, "slot taken: directory renamed", &Seen::Directory);
+        self.seen_after(begun, "slot knows what to run, recorded", &Seen::File("starting.json".to_owned()));
         self.seen_after(begun, "main process executed, recorded", &Seen::File("started.json".to_owned()));
         self.timeline(
             "first output read by the supervisor",

@@ -202,35 +202,43 @@ mod tests {
 
     /// A resolver on loopback, whose own resolver is `upstream`, which answers everything with an empty answer.
     async fn world(story: impl AsyncFnOnce(SocketAddr)) {
-        let upstream = UdpSocket::bind("127.0.0.2:53").await;
+        static WORLDS: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(2);
+        // An address that no other test has, of this process or another.
+        let [low, high, ..] = std::process::id().to_le_bytes();
+        let number = WORLDS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let address = Ipv4Addr::new(127, high, low, number);
+        let upstream = UdpSocket::bind((address, 53)).await.unwrap();
         let directory = tempfile::tempdir().unwrap();
         let resolv_conf = directory.path().join("resolv.conf");
-        std::fs::write(&resolv_conf, "nameserver 127.0.0.2\n").unwrap();
+        std::fs::write(&resolv_conf, format!("nameserver {address}\n")).unwrap();
         let names = Arc::new(zone(1));
-        let resolver = Resolver {
-            address: "127.0.0.1:0".parse().unwrap(),
-            resolv_conf,
-            zone: Arc::new(move || names.clone()),
+        let serve_at = async |address| {
+            let (resolv_conf, names) = (resolv_conf.clone(), names.clone());
+            serve(Resolver { address, resolv_conf, zone: Arc::new(move || names.clone()) }).await
         };
-        // The port is chosen by the first of the two sockets, so it is asked for beforehand.
-        let free = std::net::UdpSocket::bind(resolver.address).unwrap().local_addr().unwrap();
-        let serving = serve(Resolver { address: free, ..resolver }).await.unwrap();
+        // A port that is free for one of the two sockets may not be for the other.
+        let (free, serving) = loop {
+            let free = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+            match serve_at(free).await {
+                Ok(serving) => break (free, serving),
+                Err(error) => assert_eq!(error.kind(), io::ErrorKind::AddrInUse),
+            }
+        };
         let upstream_answers = async {
-            let Ok(socket) = &upstream else { return };
             let mut buffer = [0; 512];
             loop {
-                let (length, from) = socket.recv_from(&mut buffer).await.unwrap();
+                let (length, from) = upstream.recv_from(&mut buffer).await.unwrap();
                 let answer = Message::from_vec(&buffer[..length]).unwrap().into_response();
                 // Somebody who guesses comes first, and is not believed.
                 let mut guess = answer.to_vec().unwrap();
                 guess[0] ^= 0xff;
-                socket.send_to(&guess, from).await.unwrap();
-                socket.send_to(&answer.to_vec().unwrap(), from).await.unwrap();
+                upstream.send_to(&guess, from).await.unwrap();
+                upstream.send_to(&answer.to_vec().unwrap(), from).await.unwrap();
             }
         };
         tokio::select! {
             () = serving => unreachable!(),
-            () = async { upstream_answers.await; std::future::pending().await } => unreachable!(),
+            () = upstream_answers => unreachable!(),
             () = story(free) => {}
         }
     }
