@@ -341,7 +341,9 @@ async fn main_process_reads_what_is_written_by_who_attaches(world: World) {
 }
 
 async fn main_process_can_have_a_terminal(world: World) {
-    let script = "test -t 0 && test -t 1 && stty size && read line && echo got $line && trap 'exit 6' INT && echo wait && cat";
+    // What runs in front is short: a shell answers a signal between two commands, and may get it before the next begins.
+    let script = "test -t 0 && test -t 1 && stty size && read line && echo got $line && trap 'exit 6' INT && echo wait && \
+        while :; do sleep 0.05; done";
     let mut spec = world.spec(&["sh", "-c", script]);
     (spec.process.stdin, spec.process.terminal) = (Stdin::Open, true);
     let sandbox = world.native.start(&spec).await.expect("starts");

@@ -2,22 +2,9 @@
 
 use std::os::fd::AsRawFd;
 
-use asb_runtime::{Error, Exit, FailureKind, leak};
+use asb_runtime::{Error, Exit, leak};
 
 use crate::common::{World, log, network_namespace, run, shell, wait};
-
-#[tokio::test]
-async fn output_is_in_the_log_and_the_exit_code_is_kept() {
-    let world = World::new();
-    let sandbox = world.start(&["sh", "-c", "echo hello; echo oops >&2; printf end; exit 7"]).await;
-    assert_eq!(wait(&sandbox).await.exit, Exit::Code(7));
-    let log = log(&sandbox);
-    assert!(log.contains("stdout F hello\n"), "{log}");
-    assert!(log.contains("stderr F oops\n"), "{log}");
-    assert!(log.contains("stdout P end\n"), "{log}");
-    assert_eq!(wait(&sandbox).await, wait(&sandbox).await, "the answer never changes");
-    world.finish().await;
-}
 
 #[tokio::test]
 async fn signal_that_ended_the_main_process_is_kept() {
@@ -25,26 +12,6 @@ async fn signal_that_ended_the_main_process_is_kept() {
     let sandbox = world.start(&["sleep", "1000"]).await;
     sandbox.signal(libc::SIGTERM).await.expect("sent");
     assert_eq!(wait(&sandbox).await.exit, Exit::Signal(libc::SIGTERM));
-    world.finish().await;
-}
-
-#[tokio::test]
-async fn sandbox_without_a_command_idles_until_it_is_told_to_stop() {
-    let world = World::new();
-    let sandbox = world.idle().await;
-    assert_eq!(run(&sandbox, &shell("echo here")).await.stdout, "here\n");
-    sandbox.signal(libc::SIGTERM).await.expect("sent");
-    assert_eq!(wait(&sandbox).await.exit, Exit::Code(0));
-    world.finish().await;
-}
-
-#[tokio::test]
-async fn main_program_that_does_not_exist_is_an_error_and_leaves_nothing() {
-    let world = World::new();
-    let error = world.native.start(&world.spec(&["no-such-program"])).await.expect_err("cannot start");
-    assert!(matches!(&error, Error::Program { kind: FailureKind::NotFound, .. }), "{error:?}");
-    assert!(error.to_string().contains("no such file on PATH: `no-such-program`"), "{error}");
-    assert_eq!(leak::check(&world.directory.path().join("state")), Vec::<String>::new());
     world.finish().await;
 }
 
@@ -66,26 +33,6 @@ async fn id_in_use_is_refused_and_its_sandbox_unharmed() {
     let sandbox = world.native.start(&spec).await.expect("starts");
     assert!(matches!(world.native.start(&spec).await, Err(Error::Exists(_))));
     assert_eq!(run(&sandbox, &shell("echo still here")).await.stdout, "still here\n");
-    world.finish().await;
-}
-
-#[tokio::test]
-async fn program_sees_its_own_names_user_directory_and_environment() {
-    let world = World::new();
-    let mut spec = world.spec(&[
-        "sh",
-        "-c",
-        "hostname; cat /etc/hostname; id -u; id -g; id -G; pwd; echo $COLOR; umask",
-    ]);
-    spec.process.uid = 1000;
-    spec.process.gid = 100;
-    spec.process.cwd = "/srv/made/for/it".into();
-    spec.process.env.push(("COLOR".to_owned(), "green".to_owned()));
-    let sandbox = world.native.start(&spec).await.expect("starts");
-    assert_eq!(wait(&sandbox).await.exit, Exit::Code(0), "{}", log(&sandbox));
-    let expected = ["box", "box", "1000", "100", "100", "/srv/made/for/it", "green", "0022"];
-    let lines: String = expected.iter().map(|line| format!("stdout F {line}\n")).collect();
-    assert_eq!(log(&sandbox), lines);
     world.finish().await;
 }
 
