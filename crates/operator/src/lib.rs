@@ -7,6 +7,7 @@
 //!
 //! Unlike other libraries this one installs a logger: `process` is the body of two programs.
 
+pub mod connections;
 pub mod election;
 pub mod go;
 mod health;

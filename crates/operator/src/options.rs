@@ -41,6 +41,12 @@ pub struct Flags {
     /// Requests that may be sent at once, if there is a limit
     #[arg(long, default_value_t = 10, value_name = "N", allow_negative_numbers = true)]
     pub kube_api_burst: i64,
+    /// Connections to the API server that requests take in turn
+    #[arg(long, default_value_t = 1, value_name = "N", allow_negative_numbers = true)]
+    pub api_connections: i64,
+    /// Give the lists and watches of caches a connection of their own
+    #[arg(long)]
+    pub separate_watch_connection: bool,
 
     /// Let only one of several replicas write
     #[arg(long, default_value_t = true)]
@@ -191,10 +197,6 @@ pub struct WithoutEffect {
     pub pprof_block_profile_rate: Option<i64>,
     #[arg(long, hide = true, allow_negative_numbers = true)]
     pub pprof_mutex_profile_fraction: Option<i64>,
-    #[arg(long, hide = true, default_value_t = 1, allow_negative_numbers = true)]
-    pub api_connections: i64,
-    #[arg(long, hide = true)]
-    pub separate_watch_connection: bool,
 }
 
 /// [`Flags`], in Go's style.

@@ -4,7 +4,6 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -60,7 +59,9 @@ async fn serve(mut settings: Settings) -> anyhow::Result<()> {
             domains.with_context(|| format!("failed to read {}", label_domains::FILE))?;
     }
     let requests = settings.rest_client_metrics.then(Requests::default);
-    let client = ClientBuilder::try_from(cluster(&settings).await?)?
+    let client = settings
+        .connections
+        .client(&cluster(&settings).await?)?
         .with_layer(&option_layer(settings.rate.map(Limit::new)))
         .with_layer(&option_layer(requests.clone()))
         .build();

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use asb_controllers::{Config, Scope, claim, warm_pool};
 use asb_webhook::{Certificates, Identity};
 
+use crate::connections::Connections;
 use crate::go::Address;
 use crate::limit::Rate;
 use crate::options::{Flags, LogFlags, Options, WebhookFlags, WithoutEffect};
@@ -37,6 +38,7 @@ pub struct Settings {
     pub rest_client_metrics: bool,
     /// `None`: the API server is asked as often as need be.
     pub rate: Option<Rate>,
+    pub connections: Connections,
     pub tracing: bool,
     /// `None`: no conversion is served.
     pub webhook: Option<asb_webhook::Settings>,
@@ -70,7 +72,7 @@ impl Options {
     pub fn settings(self) -> Result<Settings, Problem> {
         let Options(flags) = self;
         let controllers = controllers(&flags)?;
-        let mut warnings = without_effect(&flags.without_effect)?;
+        let mut warnings = without_effect(&flags.without_effect);
         warnings.extend(crowd(&flags, &controllers));
         warnings.extend(ignored_log_flags(&flags.log));
         Ok(Settings {
@@ -86,6 +88,10 @@ impl Options {
             probes: address("health-probe-bind-address", &flags.health_probe_bind_address)?,
             rest_client_metrics: flags.enable_rest_client_metrics,
             rate: rate(&flags)?,
+            connections: Connections {
+                requests: positive("api-connections", flags.api_connections)?,
+                separate_watches: flags.separate_watch_connection,
+            },
             tracing: flags.enable_tracing,
             webhook: webhook(&flags)?,
             log: log(&flags.log)?,
@@ -239,20 +245,16 @@ fn ignored_log_flags(flags: &LogFlags) -> Vec<String> {
     set.into_iter().filter(|(_, set, _)| *set).map(|(flag, _, why)| no_effect(flag, why)).collect()
 }
 
-/// Warns of each flag that is set in vain; what the reference refuses is refused as well.
-fn without_effect(flags: &WithoutEffect) -> Result<Vec<String>, Problem> {
-    positive("api-connections", flags.api_connections)?;
+/// Warns of each flag that is set in vain.
+fn without_effect(flags: &WithoutEffect) -> Vec<String> {
     let profiler = "there is no Go profiler in this program";
-    let connections = "every watch, and every request in flight, has a connection of its own";
     let set = [
         ("enable-pprof", flags.enable_pprof, profiler),
         ("enable-pprof-debug", flags.enable_pprof_debug, profiler),
         ("pprof-block-profile-rate", flags.pprof_block_profile_rate.is_some(), profiler),
         ("pprof-mutex-profile-fraction", flags.pprof_mutex_profile_fraction.is_some(), profiler),
-        ("api-connections", flags.api_connections != 1, connections),
-        ("separate-watch-connection", flags.separate_watch_connection, connections),
     ];
-    Ok(set.into_iter().filter(|(_, set, _)| *set).map(|(flag, _, why)| no_effect(flag, why)).collect())
+    set.into_iter().filter(|(_, set, _)| *set).map(|(flag, _, why)| no_effect(flag, why)).collect()
 }
 
 /// Warns of more workers than the API is asked or likely to bear.
@@ -440,9 +442,8 @@ mod tests {
 
     #[test]
     fn flags_without_effect_are_accepted_and_said_to_be() {
-        let settings =
-            settings(&["--enable-pprof", "--api-connections=4", "--zap-stacktrace-level=panic"]).unwrap();
-        let flags = ["enable-pprof", "api-connections", "zap-stacktrace-level"];
+        let settings = settings(&["--enable-pprof", "--zap-stacktrace-level=panic"]).unwrap();
+        let flags = ["enable-pprof", "zap-stacktrace-level"];
         assert_eq!(settings.warnings.len(), flags.len());
         for (warning, flag) in settings.warnings.iter().zip(flags) {
             assert!(warning.starts_with(&format!("--{flag} has no effect: ")), "{warning}");
