@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use asb_types::Sandbox;
+use http::{HeaderName, HeaderValue};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, Client};
@@ -29,6 +30,8 @@ pub struct Engine {
     process: Process,
     directory: TempDir,
     pub client: Client,
+    /// One whose requests wait for a container that does not run yet.
+    patient: Client,
 }
 
 impl Process {
@@ -90,8 +93,11 @@ impl Engine {
     ) -> anyhow::Result<T> {
         let directory = directory()?;
         let process = Process::start(asb, directory.path())?;
-        let client = client(&directory.path().join("kubeconfig")).await?;
-        let engine = Self { process, directory, client };
+        let kubeconfig = directory.path().join("kubeconfig");
+        let mut config = config(&kubeconfig).await?;
+        let client = Client::try_from(config.clone())?;
+        config.headers.push((HeaderName::from_static("prefer"), HeaderValue::from_static("wait=30")));
+        let engine = Self { process, directory, client, patient: Client::try_from(config)? };
         let done = tokio::select! {
             done = work(&engine) => done,
             _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
@@ -123,6 +129,11 @@ impl Engine {
 
     pub fn pods(&self) -> Api<Pod> {
         Api::namespaced(self.client.clone(), NAMESPACE)
+    }
+
+    /// For logs of Pods that are about to run.
+    pub fn coming_pods(&self) -> Api<Pod> {
+        Api::namespaced(self.patient.clone(), NAMESPACE)
     }
 
     async fn close(self) -> anyhow::Result<()> {
@@ -157,8 +168,11 @@ pub fn directory() -> anyhow::Result<TempDir> {
 }
 
 pub async fn client(kubeconfig: &Path) -> anyhow::Result<Client> {
+    Ok(Client::try_from(config(kubeconfig).await?)?)
+}
+
+async fn config(kubeconfig: &Path) -> anyhow::Result<kube::Config> {
     let read = kube::config::Kubeconfig::read_from(kubeconfig);
     let config = read.with_context(|| format!("failed to read {}", kubeconfig.display()))?;
-    let config = kube::Config::from_custom_kubeconfig(config, &Default::default()).await?;
-    Ok(Client::try_from(config)?)
+    Ok(kube::Config::from_custom_kubeconfig(config, &Default::default()).await?)
 }

@@ -167,6 +167,7 @@ impl Fleet {
                 })
                 .await?;
             made += missing;
+            settled(&sandboxes).await?;
             let run = self.one_by_one(&format!("fleet-{fleet}"), plan.rounds, pause).await?;
             let at = |percent| run.samples.percentile(percent).map(milliseconds);
             let each = run.cpu.map(|cpu| milliseconds(cpu) / run.samples.count() as f64);
@@ -331,6 +332,20 @@ async fn tell_ready(client: Client, ready: mpsc::UnboundedSender<(String, Instan
 fn is_ready(conditions: Option<&[k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition]>) -> bool {
     condition::get(conditions.unwrap_or_default(), condition::READY)
         .is_some_and(|ready| ready.status == "True")
+}
+
+/// Waits until the controllers have said something about every Sandbox: what they still do for new ones is not a claim's.
+async fn settled(sandboxes: &Api<Sandbox>) -> anyhow::Result<()> {
+    let all = async {
+        loop {
+            let found = sandboxes.list(&ListParams::default()).await?;
+            if found.items.iter().all(|sandbox| sandbox.status.is_some()) {
+                return anyhow::Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, all).await.context("some Sandboxes have no status")?
 }
 
 fn is_ready_sandbox(sandbox: &Sandbox) -> bool {

@@ -146,8 +146,8 @@ impl Run<'_> {
         let (begun, wall) = (Instant::now(), Timestamp::now());
         self.engine.sandboxes().create(&PostParams::default(), &object).await?;
         let answered = begun.elapsed();
+        let (came, printed) = workload::first_log_byte(&self.engine.coming_pods(), &name).await?;
         let started = self.steps.wait(&name, Seen::PodStarted).await?;
-        let (came, printed) = workload::first_log_byte(&self.engine.pods(), &name).await?;
         self.starts.push(SANDBOX_LOG, came - begun);
         self.timeline("create answered", Some(answered));
         self.seen_after(begun, "Pod object seen by a watcher", &Seen::PodThere);
@@ -169,8 +169,7 @@ impl Run<'_> {
         self.rest().await;
         let begun = Instant::now();
         self.engine.pods().create(&PostParams::default(), &object).await?;
-        self.steps.wait(&name, Seen::PodStarted).await?;
-        let (came, _) = workload::first_log_byte(&self.engine.pods(), &name).await?;
+        let (came, _) = workload::first_log_byte(&self.engine.coming_pods(), &name).await?;
         self.starts.push(POD_LOG, came - begun);
         self.engine.pods().delete(&name, &DeleteParams::default()).await?;
         self.steps.wait(&name, Seen::PodGone).await.map(drop)

@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use http::HeaderName;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
 use crate::data_dir::{DataDir, Engine};
@@ -50,11 +51,22 @@ pub async fn running_client(data_dir: &DataDir) -> anyhow::Result<kube::Client> 
     client_from(&data_dir.kubeconfig()).await
 }
 
+/// A client whose requests wait for containers that do not run yet.
+pub async fn patient_client(data_dir: &DataDir, patience: Duration) -> anyhow::Result<kube::Client> {
+    let mut config = config(&data_dir.kubeconfig()).await?;
+    let prefer = (HeaderName::from_static("prefer"), format!("wait={}", patience.as_secs()).parse()?);
+    config.headers.push(prefer);
+    Ok(kube::Client::try_from(config)?)
+}
+
 pub async fn client_from(kubeconfig: &std::path::Path) -> anyhow::Result<kube::Client> {
+    Ok(kube::Client::try_from(config(kubeconfig).await?)?)
+}
+
+async fn config(kubeconfig: &std::path::Path) -> anyhow::Result<kube::Config> {
     let read = Kubeconfig::read_from(kubeconfig);
     let config = read.with_context(|| format!("failed to read {}", kubeconfig.display()))?;
-    let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
-    Ok(kube::Client::try_from(config)?)
+    Ok(kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?)
 }
 
 /// Starts `asb up` in the background and waits until it is ready.

@@ -23,6 +23,17 @@ pub async fn exec(
     command: &[String],
     streams: &Streams,
 ) -> anyhow::Result<ExitCode> {
+    join(begin(pods, pod, container, command, streams).await?, streams).await
+}
+
+/// Starts a command in a Pod, for streams like ours.
+pub async fn begin(
+    pods: &Api<Pod>,
+    pod: &str,
+    container: Option<String>,
+    command: &[String],
+    streams: &Streams,
+) -> anyhow::Result<AttachedProcess> {
     let params = AttachParams {
         stdin: streams.interactive,
         stdout: true,
@@ -38,9 +49,7 @@ pub async fn exec(
     {
         process = pods.exec(pod, command, &AttachParams { container: Some(name), ..params }).await;
     }
-    let process = process.with_context(|| format!("failed to run a command in `{pod}`"))?;
-    let _raw = if streams.tty && streams.interactive { RawTerminal::enter() } else { None };
-    join(process, streams.tty).await
+    process.with_context(|| format!("failed to run a command in `{pod}`"))
 }
 
 /// Waits for a signal that is to end this program; answers with the exit code that tells so.
@@ -58,7 +67,9 @@ pub async fn ended_by_signal() -> ExitCode {
     }
 }
 
-async fn join(mut process: AttachedProcess, tty: bool) -> anyhow::Result<ExitCode> {
+/// Joins our streams to a command until it ends; returns its exit code.
+pub async fn join(mut process: AttachedProcess, streams: &Streams) -> anyhow::Result<ExitCode> {
+    let _raw = if streams.tty && streams.interactive { RawTerminal::enter() } else { None };
     let status = process.take_status().context("the command's status was taken before")?;
     let stdin = process.stdin().map(|mut to| {
         tokio::spawn(async move {
@@ -72,7 +83,8 @@ async fn join(mut process: AttachedProcess, tty: bool) -> anyhow::Result<ExitCod
             let _ = to.shutdown().await;
         })
     });
-    let sizes = process.terminal_size().filter(|_| tty).map(|sizes| tokio::spawn(follow_window(sizes)));
+    let sizes =
+        process.terminal_size().filter(|_| streams.tty).map(|sizes| tokio::spawn(follow_window(sizes)));
     let stdout = process.stdout().map(|from| copy(from, tokio::io::stdout()));
     let stderr = process.stderr().map(|from| copy(from, tokio::io::stderr()));
     let outputs = futures::future::join_all([stdout, stderr].into_iter().flatten());

@@ -16,7 +16,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 use serde_json::json;
 use tokio::net::TcpStream;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio_util::task::TaskTracker;
 
@@ -59,6 +59,8 @@ pub(crate) struct Shared {
     pub ending: TaskTracker,
     /// Sandboxes by Pod UID and container: where exec, log and dial find them.
     sandboxes: Mutex<HashMap<String, BTreeMap<Slot, Sandbox>>>,
+    /// Told whenever one more is found there.
+    pub started: Notify,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -98,6 +100,7 @@ impl Node {
             ceiling: Ceiling { memory: machine::memory_bytes() / 2, cpus: machine::cpus() },
             ending: TaskTracker::new(),
             sandboxes: Mutex::default(),
+            started: Notify::new(),
             client,
         };
         Ok(Self { shared: Arc::new(shared) })
@@ -346,6 +349,7 @@ impl Shared {
 
     pub fn remember(&self, pod_uid: &str, container: Slot, sandbox: &Sandbox) {
         self.lock().entry(pod_uid.to_owned()).or_default().insert(container, sandbox.clone());
+        self.started.notify_waiters();
     }
 
     pub fn forget(&self, pod_uid: &str, gone: &Sandbox) {

@@ -9,9 +9,11 @@ use crate::ops::Api;
 use crate::status::ApiError;
 
 impl Context {
-    /// Hands the request on as it came, once it is sure that the object exists.
+    /// Hands the request on as it came. For an object that does not exist this fails, unless the request can wait for it.
     pub(super) async fn kubelet(self, name: &str, request: Request) -> Result<Response, ApiError> {
-        self.api.get(&self.target, &self.namespace, name)?;
+        if !request.headers().contains_key("prefer") {
+            self.api.get(&self.target, &self.namespace, name)?;
+        }
         ask(&self.api, request).await
     }
 }

@@ -36,12 +36,24 @@ pub async fn run(data_dir: &DataDir, run: Run) -> anyhow::Result<ExitCode> {
     created.map_err(|error| explain(&name, error))?;
 
     let work = async {
-        ready(&client, &namespace, &name).await?;
+        let ready = async || ready(&client, &namespace, &name).await;
         if run.command.is_empty() {
-            return Ok(ExitCode::SUCCESS);
+            return ready().await.map(|()| ExitCode::SUCCESS);
         }
-        let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
-        stdio::exec(&pods, &name, None, &run.command, &run.streams).await
+        // Asked for at once: the engine begins the command as soon as there is something to run it in.
+        let patient = connect::patient_client(data_dir, READY).await?;
+        let pods: Api<Pod> = Api::namespaced(patient, &namespace);
+        let begin = async || stdio::begin(&pods, &name, None, &run.command, &run.streams).await;
+        let begun = tokio::select! {
+            begun = begin() => begun,
+            Err(problem) = ready() => return Err(problem),
+        };
+        let process = match begun {
+            Ok(process) => process,
+            // An engine of an older version does not wait.
+            Err(_) => ready().await.map(|()| begin())?.await?,
+        };
+        stdio::join(process, &run.streams).await
     };
     let done = tokio::select! {
         done = work => done,

@@ -76,11 +76,19 @@ impl Engine {
     }
 
     pub async fn client(&self) -> kube::Client {
+        self.client_with(&[]).await
+    }
+
+    /// A client that sends these headers with everything.
+    pub async fn client_with(&self, headers: &[(&'static str, &'static str)]) -> kube::Client {
         let config =
             kube::config::Kubeconfig::read_from(self.kubeconfig()).expect("the engine wrote a kubeconfig");
         let config = kube::Config::from_custom_kubeconfig(config, &Default::default()).await;
-        kube::Client::try_from(config.expect("the kubeconfig is complete"))
-            .expect("a client can be made from it")
+        let mut config = config.expect("the kubeconfig is complete");
+        let header =
+            |&(name, value)| (http::HeaderName::from_static(name), http::HeaderValue::from_static(value));
+        config.headers.extend(headers.iter().map(header));
+        kube::Client::try_from(config).expect("a client can be made from it")
     }
 
     /// Removes every sandbox and stops the engine; panics if a trace of anything is left.

@@ -4,7 +4,10 @@ use std::io::Write;
 use std::process::{Command, Output, Stdio};
 use std::thread;
 
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{AttachParams, LogParams};
 use serde_json::json;
+use tokio::io::AsyncReadExt;
 
 use crate::engine::{Engine, eventually, stdout, text};
 use crate::terminal::Terminal;
@@ -185,5 +188,45 @@ fn run_that_is_told_to_end_takes_its_sandbox_with_it() {
         assert_eq!(run.wait().unwrap().code(), Some(code), "{signal}");
         assert!(text(&engine.asb(&["ps"])).contains("no sandboxes"), "nothing is left after {signal}");
     }
+    engine.stop();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_prefers_to_wait_gets_the_output_of_a_pod_that_is_made_later() {
+    let engine = Engine::start();
+    let pods = |client| kube::Api::<Pod>::default_namespaced(client);
+    let (patient, hasty) = (
+        pods(engine.client_with(&[("prefer", "wait=60")]).await),
+        pods(engine.client_with(&[("prefer", "wait=1")]).await),
+    );
+    let refused = hasty.logs("late", &LogParams::default()).await.unwrap_err();
+    assert!(matches!(&refused, kube::Error::Api(status) if status.code == 404), "{refused}");
+
+    let log = tokio::spawn({
+        let patient = patient.clone();
+        async move { patient.logs("late", &LogParams { follow: true, ..LogParams::default() }).await }
+    });
+    let exec = tokio::spawn({
+        let patient = patient.clone();
+        async move {
+            let params = AttachParams::default().stderr(false);
+            let mut process = patient.exec("late", ["echo", "beside"], &params).await.unwrap();
+            let mut said = String::new();
+            process.stdout().unwrap().read_to_string(&mut said).await.unwrap();
+            said
+        }
+    });
+    run_pod(
+        &engine,
+        "late",
+        json!({"command": ["sh", "-c", "echo early; while [ ! -e /tmp/end ]; do sleep 0.05; done"]}),
+    );
+    assert_eq!(exec.await.unwrap(), "beside\n");
+    let wrong = LogParams { container: Some("none".to_owned()), ..LogParams::default() };
+    let refused = patient.logs("late", &wrong).await.unwrap_err();
+    assert!(refused.to_string().contains("container none is not valid"), "told at once: {refused}");
+    stdout(&engine.kubectl(&["exec", "late", "--", "touch", "/tmp/end"]));
+    assert_eq!(log.await.unwrap().unwrap(), "early\n");
+    stdout(&engine.kubectl(&["delete", "pod", "late"]));
     engine.stop();
 }

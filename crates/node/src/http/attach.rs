@@ -7,8 +7,9 @@ use axum::extract::{Path, Query, Request, State};
 use axum::response::Response;
 use serde::Deserialize;
 
+use super::patience::Patience;
 use super::remote::{self, Client, Output, Streams, carry, failure, success};
-use super::{Failure, flag, sandbox};
+use super::{Failure, flag};
 use crate::failure::with_causes;
 use crate::node::Node;
 
@@ -30,10 +31,11 @@ pub async fn attach(
     State(node): State<Node>,
     Path((namespace, pod)): Path<(String, String)>,
     Query(options): Query<Options>,
+    patience: Patience,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
     request: Request,
 ) -> Result<Response, Failure> {
-    let sandbox = sandbox(&node, &namespace, &pod, options.container.as_deref()).await?;
+    let sandbox = patience.sandbox(&node, &namespace, &pod, options.container.as_deref()).await?;
     let Options { stdin, stdout, stderr, tty, .. } = options;
     let main = &sandbox.spec().process;
     if stdin && main.stdin == Stdin::Empty {

@@ -6,8 +6,9 @@ use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::{self, Path, RawQuery, State};
 use axum::response::Response;
 
+use super::patience::Patience;
 use super::remote::{self, Client, DEFAULT_SIZE, Output, Streams, carry, told};
-use super::{Failure, flag, sandbox};
+use super::{Failure, flag};
 use crate::failure::with_causes;
 use crate::node::Node;
 
@@ -15,11 +16,12 @@ pub async fn exec(
     State(node): State<Node>,
     Path((namespace, pod)): Path<(String, String)>,
     RawQuery(query): RawQuery,
+    patience: Patience,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
     request: extract::Request,
 ) -> Result<Response, Failure> {
     let wanted = Request::parse(query.as_deref().unwrap_or_default())?;
-    let sandbox = sandbox(&node, &namespace, &pod, wanted.container.as_deref()).await?;
+    let sandbox = patience.sandbox(&node, &namespace, &pod, wanted.container.as_deref()).await?;
     remote::answer(upgrade, request, wanted.streams, move |client| run(client, sandbox, wanted))
 }
 

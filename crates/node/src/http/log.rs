@@ -19,7 +19,8 @@ use tokio::fs::File;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::sync::mpsc;
 
-use super::{Failure, flag, sandbox_of, slot, status};
+use super::patience::Patience;
+use super::{Failure, flag, slot, status};
 use crate::node::{Node, uid};
 use crate::pod::archive::Archive;
 
@@ -43,12 +44,18 @@ pub async fn log(
     State(node): State<Node>,
     Path((namespace, pod)): Path<(String, String)>,
     Query(options): Query<Options>,
+    patience: Patience,
 ) -> Result<Response, Failure> {
-    let pod = super::pod(&node, &namespace, &pod).await?;
     let (sender, receiver) = mpsc::channel(16);
     match options.previous {
-        true => spawn_reader(previous(&node, &pod, &options)?, None, options, sender),
-        false => spawn(sandbox_of(&node, &pod, options.container.as_deref())?, options, sender),
+        true => {
+            let pod = super::pod(&node, &namespace, &pod).await?;
+            spawn_reader(previous(&node, &pod, &options)?, None, options, sender);
+        }
+        false => {
+            let container = options.container.as_deref();
+            spawn(patience.sandbox(&node, &namespace, &pod, container).await?, options, sender);
+        }
     }
     let lines =
         futures::stream::unfold(receiver, |mut receiver| async { Some((receiver.recv().await?, receiver)) });

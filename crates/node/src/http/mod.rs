@@ -5,6 +5,7 @@ mod exec;
 mod flag;
 mod log;
 mod metrics;
+mod patience;
 mod portforward;
 mod remote;
 mod spdy;
@@ -64,16 +65,6 @@ impl IntoResponse for Failure {
         });
         (self.code, axum::Json(status)).into_response()
     }
-}
-
-/// The sandbox of a Pod's container, or why there is none.
-async fn sandbox(
-    node: &Node,
-    namespace: &str,
-    name: &str,
-    container: Option<&str>,
-) -> Result<Sandbox, Failure> {
-    sandbox_of(node, &pod(node, namespace, name).await?, container)
 }
 
 async fn pod(node: &Node, namespace: &str, name: &str) -> Result<Pod, Failure> {
