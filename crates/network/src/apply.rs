@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! arrival    from a sandbox, and not with its own address? ─► gone
+//! translation  to a service: to a sandbox behind it instead (`services`)
 //! input      to the machine: what its `machine` chain allows
 //! forward    from a sandbox: `from` ─► its `out` chain ─► `passed` ─┬─► to a sandbox: `to` ─► its `in` chain ─► accepted
 //!            to a sandbox from elsewhere ──────────────────────────┘└─► accepted
@@ -16,6 +17,7 @@ use std::net::Ipv4Addr;
 use crate::nft::{Batch, Element, Hook, Kind, Match, Verdict};
 use crate::place::Place;
 use crate::rules::{Chains, Direction, Peer, Port, Rule, Ruleset};
+use crate::services;
 
 /// Interface and address of every sandbox that has rules.
 const KNOWN: &str = "known";
@@ -57,8 +59,10 @@ fn frame(batch: &mut Batch, place: &Place) {
     for map in [OUT, INTO, MACHINE] {
         batch.add_set(map, Kind::AddressToChain);
     }
+    services::add_sets(batch);
     let hooks = [
         ("arrival", Hook::ARRIVAL),
+        ("translation", Hook::TRANSLATION),
         ("input", Hook::INPUT),
         ("forward", Hook::FORWARD),
         ("output", Hook::OUTPUT),
@@ -70,42 +74,46 @@ fn frame(batch: &mut Batch, place: &Place) {
     for chain in ["refuse", "from", "to", "passed", "host"] {
         batch.add_chain(chain, None);
     }
+    services::add_translation(batch, place);
     let goto = |chain: &str| Verdict::Goto(chain.to_owned());
-    let mut rule =
-        |chain: &str, matches: &[Match], verdict: Verdict| batch.add_rule(chain, matches, &verdict);
+    let rule = |batch: &mut Batch, chain: &str, matches: &[Match], verdict: Verdict| {
+        batch.add_rule(chain, matches, &verdict);
+    };
 
     let own = Match::InterfaceAndSourceIn(KNOWN.to_owned());
-    rule("arrival", &[from_us(), Match::Ipv4, own], Verdict::Accept);
-    rule("arrival", &[from_us()], Verdict::Drop);
+    rule(batch, "arrival", &[from_us(), Match::Ipv4, own], Verdict::Accept);
+    rule(batch, "arrival", &[from_us()], Verdict::Drop);
 
-    rule("input", &[from_us()], goto("host"));
-    rule("host", &[Match::Established], Verdict::Accept);
-    rule("host", &[Match::Invalid], Verdict::Drop);
-    rule("host", &[], Verdict::BySource(MACHINE));
-    rule("host", &[], goto("refuse"));
+    rule(batch, "input", &[from_us()], goto("host"));
+    rule(batch, "host", &[Match::Established], Verdict::Accept);
+    rule(batch, "host", &[Match::Invalid], Verdict::Drop);
+    rule(batch, "host", &[], Verdict::BySource(MACHINE));
+    rule(batch, "host", &[], goto("refuse"));
 
-    rule("forward", &[from_us()], goto("from"));
-    rule("forward", &[to_us()], goto("to"));
-    rule("output", &[to_us()], goto("to"));
+    rule(batch, "forward", &[from_us()], goto("from"));
+    rule(batch, "forward", &[to_us()], goto("to"));
+    rule(batch, "output", &[to_us()], goto("to"));
 
-    rule("from", &[Match::Established], Verdict::Accept);
-    rule("from", &[Match::Invalid], Verdict::Drop);
-    rule("from", &[], Verdict::BySource(OUT));
-    rule("from", &[], goto("refuse"));
-    rule("passed", &[to_us()], goto("to"));
-    rule("passed", &[], Verdict::Accept);
+    rule(batch, "from", &[Match::Established], Verdict::Accept);
+    rule(batch, "from", &[Match::Invalid], Verdict::Drop);
+    services::add_judgement(batch);
+    rule(batch, "from", &[], Verdict::BySource(OUT));
+    rule(batch, "from", &[], goto("refuse"));
+    rule(batch, "passed", &[to_us()], goto("to"));
+    rule(batch, "passed", &[], Verdict::Accept);
 
-    rule("to", &[Match::Established], Verdict::Accept);
-    rule("to", &[Match::Ipv4], Verdict::ByDestination(INTO));
-    rule("to", &[], goto("refuse"));
+    rule(batch, "to", &[Match::Established], Verdict::Accept);
+    rule(batch, "to", &[Match::Ipv4], Verdict::ByDestination(INTO));
+    rule(batch, "to", &[], goto("refuse"));
 
     // A sandbox is told, so that nothing waits in vain; anybody else is not.
-    rule("refuse", &[from_us(), Match::Protocol(TCP)], Verdict::Reset);
-    rule("refuse", &[from_us()], Verdict::Unreachable);
-    rule("refuse", &[], Verdict::Drop);
+    rule(batch, "refuse", &[from_us(), Match::Protocol(TCP)], Verdict::Reset);
+    rule(batch, "refuse", &[from_us()], Verdict::Unreachable);
+    rule(batch, "refuse", &[], Verdict::Drop);
 
+    services::add_departure(batch, place);
     let leaving = Match::NotInterfaceOut(ours.clone());
-    rule("departure", &[Match::Ipv4, Match::Source(place.range()), leaving], Verdict::Masquerade);
+    rule(batch, "departure", &[Match::Ipv4, Match::Source(place.range()), leaving], Verdict::Masquerade);
 }
 
 /// New sets and chains first, then members, then what nothing refers to any more.
@@ -126,7 +134,9 @@ fn difference(batch: &mut Batch, place: &Place, was: &Ruleset, to_be: &Ruleset) 
         Element::address_and_port(*address, *port)
     });
     sandboxes(batch, place, was, to_be);
+    services::change(batch, was, to_be);
 
+    services::clear(batch, was, to_be);
     for chain in added(&to_be.chains, &was.chains) {
         batch.remove_chain(chain);
     }

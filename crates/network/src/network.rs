@@ -14,7 +14,7 @@ use crate::namespace::Namespace;
 use crate::place::Place;
 use crate::policy::{Facts, compile};
 use crate::rules::Ruleset;
-use crate::{apply, forwarding, nft};
+use crate::{apply, forwarding, nft, tracking};
 
 /// Namespaces that wait for a sandbox: making one takes longer than the rest of a start.
 const PARKED: usize = 4;
@@ -97,6 +97,8 @@ impl Network {
             apply::replace(place, &Ruleset::default())
                 .map_err(failed("make packet filter rules (nftables)"))?;
         }
+        let is_left = |address| place.range().contains(address) && !used.contains(&address);
+        tracking::forget_all(is_left).map_err(failed("forget the connections of sandboxes that are gone"))?;
         hold_gateway(place, data_dir).map_err(failed("make the interface of the gateway"))?;
         let guarded = forwarding::switch_on(lock).map_err(failed("let packets of sandboxes through"))?;
         let (first, last) = place.sandboxes();
@@ -153,9 +155,12 @@ impl Network {
         self.inner.addresses.keep(address);
     }
 
-    /// Gives an address back whose sandbox is gone.
-    pub fn give_back(&self, address: Ipv4Addr) {
+    /// Gives an address back whose sandbox is gone, and with it every connection that it had: the next one with the
+    /// address must not have them. An address whose connections cannot be forgotten is nobody's any more.
+    pub fn give_back(&self, address: Ipv4Addr) -> Result<(), Error> {
+        tracking::forget(address).map_err(failed("forget the connections of a sandbox"))?;
         self.inner.addresses.give_back(address);
+        Ok(())
     }
 
     /// Changes what is known, without any effect until [`Network::apply`].

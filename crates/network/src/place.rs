@@ -19,6 +19,9 @@ const LENGTH: u8 = 18;
 /// The candidate to look at first.
 const FAVOURITE: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 0);
 
+/// Where the addresses of services are: no sandbox has one of them, and no packet leaves for them.
+pub const SERVICES: Cidr = Cidr::literal([10, 127, 0, 0], 16);
+
 const FILE: &str = "network.json";
 
 /// Names and addresses of one engine's network.
@@ -139,7 +142,9 @@ fn free_range(routes: &[Route], favourite: Option<Cidr>) -> Option<Cidr> {
         let at = u32::from(CANDIDATES.first()) + (first + number) % count * size;
         Cidr::new(at.into(), LENGTH)
     });
-    let free = |range: &Cidr| !routes.iter().any(|route| route.to.length() > 0 && route.to.overlaps(range));
+    let leads_there = |range: &Cidr, route: &Route| route.to.length() > 0 && route.to.overlaps(range);
+    let free =
+        |range: &Cidr| !SERVICES.overlaps(range) && !routes.iter().any(|route| leads_there(range, route));
     favourite.into_iter().chain(candidates).find(free)
 }
 
@@ -162,6 +167,18 @@ mod tests {
         assert_eq!(all(&["10.88.0.0/13"]).as_deref(), Some("10.96.0.0/18"));
         assert_eq!(all(&["10.88.0.0/13", "10.96.0.0/11"]).as_deref(), Some("10.64.0.0/18"), "wraps around");
         assert_eq!(all(&["10.0.0.0/8"]), None);
+        assert_eq!(
+            all(&[
+                "10.64.0.0/11",
+                "10.96.0.0/12",
+                "10.112.0.0/13",
+                "10.120.0.0/14",
+                "10.124.0.0/15",
+                "10.126.0.0/16"
+            ]),
+            None,
+            "services have the last"
+        );
         let kept = free_range(&[route("10.88.0.0/18")], Some("10.100.0.0/18".parse().unwrap()));
         assert_eq!(kept, Some("10.100.0.0/18".parse().unwrap()));
     }

@@ -78,13 +78,32 @@ pub struct Chains {
     pub machine: String,
 }
 
-/// Everything that is allowed.
+/// Where a service is entered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Door {
+    pub address: Ipv4Addr,
+    pub protocol: Protocol,
+    pub port: u16,
+}
+
+/// The sandboxes behind a door, at least one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Spread {
+    /// Each client is led to the same one every time, for as long as they are the same.
+    pub sticky: bool,
+    pub to: Vec<(Ipv4Addr, u16)>,
+}
+
+/// Everything that is allowed, and where services lead.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ruleset {
     pub sandboxes: BTreeMap<Ipv4Addr, Chains>,
     pub chains: BTreeMap<String, (Direction, Vec<Rule>)>,
     pub peers: BTreeMap<String, BTreeSet<Ipv4Addr>>,
     pub ports: BTreeMap<String, BTreeSet<(Ipv4Addr, u16)>>,
+    /// What is behind each door: [`Ruleset::spreads`] under this name.
+    pub doors: BTreeMap<Door, String>,
+    pub spreads: BTreeMap<String, Spread>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::engine::{Engine, eventually, stdout, text};
 
 /// Connects to every address that follows, and prints for each what became of it.
-const PROBE: &str = r#"
+pub const PROBE: &str = r#"
 import os, socket, sys
 if not os.path.exists("/.asb/sandboxd"): sys.exit("not inside a sandbox")
 for target in sys.argv[1:]:
@@ -52,7 +52,7 @@ attempt("interface", device)
 "#;
 
 /// A Pod that does nothing, with its name as its label.
-fn pod(name: &str) -> String {
+pub fn pod(name: &str) -> String {
     format!(
         r#"
 apiVersion: v1
@@ -70,7 +70,7 @@ fn run(engine: &Engine, name: &str) {
     stdout(&engine.asb(&["run", "--detach", "--name", name]));
 }
 
-fn address(engine: &Engine, name: &str) -> String {
+pub fn address(engine: &Engine, name: &str) -> String {
     stdout(&engine.kubectl(&["get", "pod", name, "-o", "jsonpath={.status.podIP}"]))
 }
 
@@ -82,7 +82,7 @@ fn probe(engine: &Engine, from: &str, targets: &[String]) -> Vec<String> {
     lines.lines().map(|line| line.split_once(' ').unwrap().1.to_owned()).collect()
 }
 
-fn with_engine(story: impl FnOnce(&mut Engine, &Outside) + Send) {
+pub fn with_engine(story: impl FnOnce(&mut Engine, &Outside) + Send) {
     on_a_machine(|outside| {
         let mut engine = Engine::start();
         story(&mut engine, outside);
@@ -160,7 +160,8 @@ fn policies_open_and_close_the_way_between_sandboxes() {
     });
 }
 
-const POLICIES: &str = r#"
+/// `client` may connect to the port `web` of `server`, and everybody may ask for names.
+pub const POLICIES: &str = r#"
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata: {name: server}
@@ -352,14 +353,14 @@ fn gateway(address: &str) -> String {
 }
 
 /// A program that runs in a sandbox until this is dropped.
-struct Background(std::process::Child);
+pub struct Background(std::process::Child);
 
 impl Background {
     fn start(engine: &Engine, name: &str, script: &str) -> Self {
         Self::wait(engine.command(&["exec", name, "--", "python3", "-c", script]))
     }
 
-    fn start_in_pod(engine: &Engine, name: &str, script: &str) -> Self {
+    pub fn start_in_pod(engine: &Engine, name: &str, script: &str) -> Self {
         let program = std::env::var_os("KUBECTL").unwrap_or_else(|| "kubectl".into());
         let mut command = std::process::Command::new(program);
         command.arg("--kubeconfig").arg(engine.kubeconfig());

@@ -120,6 +120,7 @@ pub mod tests {
             address: Ipv4Addr::from(0x0a58_0002 + at as u32),
             ports: vec![],
             host: None,
+            ready: true,
         };
         let sandboxes = (0..sandboxes).map(|at| (at.to_string(), sandbox(at))).collect();
         Zone::of(&Facts { sandboxes, ..Facts::default() })

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
-use crate::policy::{Facts, Sandbox};
+use crate::policy::Facts;
 
 /// Everything below is ours, whether or not it exists.
 pub const DOMAIN: &str = "cluster.local";
@@ -23,8 +23,8 @@ pub enum Found {
 }
 
 impl Zone {
-    /// The names that follow from what is known: sandboxes by their own, services by theirs, and sandboxes with a host
-    /// name below the service that they belong to.
+    /// The names that follow from what is known: sandboxes by their own, services by theirs (their address, or else their
+    /// sandboxes), and sandboxes with a host name below the service that they belong to.
     ///
     /// Where a service and a sandbox share a name it is the service's.
     pub fn of(facts: &Facts) -> Self {
@@ -33,14 +33,13 @@ impl Zone {
             zone.add(format!("{}.{}.svc", sandbox.name, sandbox.namespace), [sandbox.address]);
         }
         for service in facts.services.values() {
-            let selected = |sandbox: &&Sandbox| {
-                sandbox.namespace == service.namespace
-                    && service.selector.as_ref().is_some_and(|selector| selector.selects(&sandbox.labels))
-            };
-            let members = || facts.sandboxes.values().filter(selected);
+            let members = || facts.sandboxes.values().filter(|sandbox| service.selects(sandbox));
             let name = format!("{}.{}.svc", service.name, service.namespace);
             zone.0.remove(&format!("{name}.{DOMAIN}"));
-            zone.add(name.clone(), members().map(|sandbox| sandbox.address));
+            match service.address() {
+                Some(address) => zone.add(name.clone(), [address]),
+                None => zone.add(name.clone(), members().map(|sandbox| sandbox.address)),
+            }
             for sandbox in members() {
                 let named = sandbox.host.as_ref().filter(|host| host.subdomain == service.name);
                 if let Some(host) = named {
@@ -76,7 +75,7 @@ impl Zone {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::{Host, Labels, Selector, Service};
+    use crate::policy::{Host, Labels, Sandbox, Selector, Service};
 
     fn address(last: u8) -> Ipv4Addr {
         Ipv4Addr::new(10, 88, 0, last)
@@ -91,12 +90,17 @@ mod tests {
             address: address(last),
             ports: vec![],
             host,
+            ready: true,
         };
         let host = Host { hostname: "first".to_owned(), subdomain: "db".to_owned() };
         let service = |name: &str, app: &str| Service {
             name: name.to_owned(),
             namespace: "one".to_owned(),
             selector: Some(Selector { labels: labels(app), expressions: vec![] }),
+            address: None,
+            ports: vec![],
+            sticky: false,
+            unready: false,
         };
         Facts {
             sandboxes: [
@@ -122,6 +126,19 @@ mod tests {
         assert_eq!(of("one"), Found::Addresses(vec![]), "so does what has names below it");
         assert_eq!(of("second.db.one"), Found::Nothing);
         assert_eq!(of("web.two"), Found::Nothing);
+    }
+
+    #[test]
+    fn a_service_with_an_address_stands_for_that() {
+        let own = Ipv4Addr::new(10, 127, 1, 1);
+        let of = |service_address| {
+            let mut facts = facts();
+            facts.services.get_mut("a").unwrap().address = Some(service_address);
+            Zone::of(&facts).find("db.one.svc.cluster.local")
+        };
+        assert_eq!(of(own), Found::Addresses(vec![own]));
+        let members = Found::Addresses(vec![address(3), address(4)]);
+        assert_eq!(of(Ipv4Addr::new(203, 0, 113, 9)), members, "nobody's address is not given out");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! What a rule looks at and what becomes of a packet, in the kernel's words: loads into registers and comparisons.
 
+use std::net::Ipv4Addr;
+
 use super::ITEM;
 use crate::cidr::Cidr;
 use crate::netlink::Buffer;
@@ -13,6 +15,12 @@ pub enum Verdict {
     /// As its entry in a map says, for its source or its destination; if it has none, the next rule is asked.
     BySource(&'static str),
     ByDestination(&'static str),
+    /// The same for its destination, protocol and port.
+    ByDoor(&'static str),
+    /// Goes there instead.
+    LeadTo(Ipv4Addr, u16),
+    /// Goes on with this source.
+    SendAs(Ipv4Addr),
     /// Refused, and the sender is told so.
     Reset,
     Unreachable,
@@ -38,6 +46,14 @@ pub enum Match {
     DestinationIn(String),
     DestinationAndPortIn(String),
     InterfaceAndSourceIn(String),
+    SourceAndDestinationIn(String),
+    /// By chance, of so many.
+    OneIn(u32),
+    /// Those sources that are this part of all, of so many parts.
+    SourceShare {
+        number: u32,
+        of: u32,
+    },
     Ports(u16, u16),
     /// Belongs to a connection that was allowed when it began.
     Established,
@@ -57,6 +73,13 @@ const EQUAL: u32 = 0;
 const NOT_EQUAL: u32 = 1;
 const AT_MOST: u32 = 3;
 const AT_LEAST: u32 = 5;
+
+/// The protocol above IP, wherever its number stands.
+const L4: u32 = 16;
+
+const SOURCE_NAT: u32 = 0;
+const DESTINATION_NAT: u32 = 1;
+const IPV4: u32 = 2;
 
 /// Offsets in an IPv4 header.
 const SOURCE: u32 = 12;
@@ -117,6 +140,28 @@ fn block(list: &mut Buffer, offset: u32, operator: u32, cidr: Cidr) {
     compare(list, operator, &cidr.first().octets());
 }
 
+/// A value that is the same for every packet.
+fn load(list: &mut Buffer, register: u32, bytes: &[u8]) {
+    expression(list, "immediate", |it| {
+        it.number(1, register);
+        value(it, 2, bytes);
+    });
+}
+
+/// Changes an address to the one in the first register, and perhaps the port.
+fn translate(list: &mut Buffer, kind: u32, port: Option<u32>) {
+    expression(list, "nat", |it| {
+        it.number(1, kind);
+        it.number(2, IPV4);
+        it.number(3, R0);
+        it.number(4, R0);
+        if let Some(port) = port {
+            it.number(5, port);
+            it.number(6, port);
+        }
+    });
+}
+
 fn lookup(list: &mut Buffer, set: &str, into_verdict: bool) {
     expression(list, "lookup", |it| {
         it.text(1, set);
@@ -147,7 +192,6 @@ pub fn write_match(list: &mut Buffer, one: &Match) {
     const IN: u32 = 6;
     const OUT: u32 = 7;
     const FAMILY: u32 = 15;
-    const L4: u32 = 16;
     match one {
         Match::InterfaceIn(prefix) => interface(list, IN, EQUAL, prefix),
         Match::InterfaceOut(prefix) => interface(list, OUT, EQUAL, prefix),
@@ -182,6 +226,33 @@ pub fn write_match(list: &mut Buffer, one: &Match) {
             meta(list, IN, R0);
             payload(list, 1, SOURCE, 4, R0 + 4);
             lookup(list, set, false);
+        }
+        Match::SourceAndDestinationIn(set) => {
+            // They stand side by side.
+            payload(list, 1, SOURCE, 8, R0);
+            lookup(list, set, false);
+        }
+        Match::OneIn(count) => {
+            const RANDOM: u32 = 1;
+            expression(list, "numgen", |it| {
+                it.number(1, R0);
+                it.number(2, *count);
+                it.number(3, RANDOM);
+            });
+            compare(list, EQUAL, &0u32.to_ne_bytes());
+        }
+        Match::SourceShare { number, of } => {
+            // Always the same, so that the next engine leads nobody elsewhere.
+            const SEED: u32 = 1;
+            payload(list, 1, SOURCE, 4, R0);
+            expression(list, "hash", |it| {
+                it.number(1, R0);
+                it.number(2, R0);
+                it.number(3, 4);
+                it.number(4, *of);
+                it.number(5, SEED);
+            });
+            compare(list, EQUAL, &number.to_ne_bytes());
         }
         Match::Ports(first, last) => {
             payload(list, 2, 2, 2, R0);
@@ -223,6 +294,21 @@ pub fn write_verdict(list: &mut Buffer, what: &Verdict) {
         Verdict::ByDestination(map) => {
             payload(list, 1, DESTINATION, 4, R0);
             lookup(list, map, true);
+        }
+        Verdict::ByDoor(map) => {
+            payload(list, 1, DESTINATION, 4, R0);
+            meta(list, L4, R0 + 1);
+            payload(list, 2, 2, 2, R0 + 2);
+            lookup(list, map, true);
+        }
+        Verdict::LeadTo(address, port) => {
+            load(list, R0, &address.octets());
+            load(list, R0 + 1, &port.to_be_bytes());
+            translate(list, DESTINATION_NAT, Some(R0 + 1));
+        }
+        Verdict::SendAs(address) => {
+            load(list, R0, &address.octets());
+            translate(list, SOURCE_NAT, None);
         }
         Verdict::Reset => reject(list, 1, None),
         // "Administratively prohibited", in the words of either family.

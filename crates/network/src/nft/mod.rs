@@ -8,6 +8,7 @@ use std::net::Ipv4Addr;
 use self::expression::{GOTO, value, verdict, write_match, write_verdict};
 pub use self::expression::{Match, Verdict};
 use crate::netlink::{Buffer, Open, Socket, flag, kinds, netfilter_news};
+use crate::rules::Door;
 
 const SUBSYSTEM: u16 = 10;
 const BATCH_BEGIN: u16 = 0x10;
@@ -42,6 +43,8 @@ pub struct Hook {
 impl Hook {
     /// Before connections are tracked.
     pub const ARRIVAL: Self = Self { kind: "filter", number: 0, priority: -300 };
+    /// Where the destination address is changed.
+    pub const TRANSLATION: Self = Self { kind: "nat", number: 0, priority: -100 };
     pub const INPUT: Self = Self { kind: "filter", number: 1, priority: 0 };
     pub const FORWARD: Self = Self { kind: "filter", number: 2, priority: 0 };
     pub const OUTPUT: Self = Self { kind: "filter", number: 3, priority: 0 };
@@ -55,19 +58,25 @@ pub enum Kind {
     Address,
     AddressAndPort,
     InterfaceAndAddress,
+    TwoAddresses,
     /// From an address to a chain.
     AddressToChain,
+    /// From an address, a protocol and a port to a chain.
+    DoorToChain,
 }
 
 impl Kind {
     /// The type as the `nft` program prints it, and the length of a key.
     fn key(self) -> (u32, u32) {
         const ADDRESS: u32 = 7;
+        const PROTOCOL: u32 = 12;
         const SERVICE: u32 = 13;
         const INTERFACE: u32 = 41;
         match self {
             Self::Address | Self::AddressToChain => (ADDRESS, 4),
             Self::AddressAndPort => (ADDRESS << 6 | SERVICE, 8),
+            Self::TwoAddresses => (ADDRESS << 6 | ADDRESS, 8),
+            Self::DoorToChain => (ADDRESS << 12 | PROTOCOL << 6 | SERVICE, 12),
             Self::InterfaceAndAddress => (INTERFACE << 6 | ADDRESS, 20),
         }
     }
@@ -97,6 +106,16 @@ impl Element {
         key.resize(16, 0);
         key.extend(address.octets());
         Self { key, chain: None }
+    }
+
+    pub fn twice(address: Ipv4Addr) -> Self {
+        Self { key: [address.octets(), address.octets()].concat(), chain: None }
+    }
+
+    pub fn door(door: &Door, chain: &str) -> Self {
+        let protocol = [door.protocol.number(), 0, 0, 0];
+        let key = [&door.address.octets()[..], &protocol, &door.port.to_be_bytes(), &[0, 0]].concat();
+        Self { key, chain: Some(chain.to_owned()) }
     }
 
     pub fn to_chain(address: Ipv4Addr, chain: &str) -> Self {
@@ -171,7 +190,7 @@ impl Batch {
         let (id, (key_type, key_length)) = (self.sets, kind.key());
         self.message(NEWSET, flag::CREATE, |message| {
             message.text(2, name);
-            if matches!(kind, Kind::AddressToChain) {
+            if matches!(kind, Kind::AddressToChain | Kind::DoorToChain) {
                 message.number(3, MAP);
                 message.number(6, TO_VERDICT);
                 message.number(7, 0);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
 use super::{
-    Allowed, Facts, Labels, Namespaces, Policy, PolicyPeer, PolicyPort, PortChoice, Sandbox, public,
+    Allowed, Facts, Labels, Namespaces, Policy, PolicyPeer, PolicyPort, PortChoice, Sandbox, public, service,
 };
 use crate::cidr::Cidr;
 use crate::rules::{Chains, Direction, Peer, Port, Protocol, Rule, Ruleset, fingerprint};
@@ -30,6 +30,7 @@ pub fn compile(facts: &Facts, gateway: Ipv4Addr) -> Ruleset {
         let chains = known.entry(ids).or_insert_with(|| compiler.chains(&policies)).clone();
         compiler.rules.sandboxes.insert(sandbox.address, chains);
     }
+    service::compile(facts, &mut compiler.rules);
     compiler.rules
 }
 

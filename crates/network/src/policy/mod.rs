@@ -12,6 +12,7 @@ mod compile;
 #[cfg(test)]
 mod model;
 mod selector;
+mod service;
 #[cfg(test)]
 mod tests;
 
@@ -22,6 +23,7 @@ use serde::Serialize;
 
 pub use self::compile::compile;
 pub use self::selector::{Expression, Labels, Operator, Selector};
+pub use self::service::{Service, ServicePort, Target};
 use crate::cidr::Cidr;
 use crate::rules::{Peer, Protocol};
 
@@ -55,7 +57,7 @@ pub struct Facts {
     pub namespaces: BTreeMap<String, Labels>,
     /// By an id of the caller's.
     pub policies: BTreeMap<String, Policy>,
-    /// By an id of the caller's. They decide nothing but names.
+    /// By an id of the caller's. They decide about names, and where addresses of their own lead.
     pub services: BTreeMap<String, Service>,
 }
 
@@ -70,6 +72,8 @@ pub struct Sandbox {
     pub ports: Vec<NamedPort>,
     /// Its place below the name of a service.
     pub host: Option<Host>,
+    /// Services lead to it.
+    pub ready: bool,
 }
 
 /// `hostname.subdomain`, where a service has the name of the subdomain.
@@ -77,15 +81,6 @@ pub struct Sandbox {
 pub struct Host {
     pub hostname: String,
     pub subdomain: String,
-}
-
-/// A name for all sandboxes that it selects.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Service {
-    pub name: String,
-    pub namespace: String,
-    /// `None`: nobody.
-    pub selector: Option<Selector>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -31,6 +31,7 @@ fn facts(policies: Vec<Policy>) -> Facts {
         labels: labels(&[("app", name)]),
         address,
         ports,
+        ready: true,
     };
     let web = NamedPort { name: "web".to_owned(), protocol: Protocol::Tcp, port: 8080 };
     Facts {
@@ -245,7 +246,15 @@ fn any_facts() -> impl Strategy<Value = Facts> {
                 let address = Ipv4Addr::new(10, 88, 0, 2 + at as u8);
                 (
                     at.to_string(),
-                    Sandbox { name: at.to_string(), host: None, namespace, labels, address, ports },
+                    Sandbox {
+                        name: at.to_string(),
+                        host: None,
+                        ready: true,
+                        namespace,
+                        labels,
+                        address,
+                        ports,
+                    },
                 )
             });
             Facts { sandboxes: sandboxes.collect(), namespaces, policies, ..Facts::default() }

@@ -5,4 +5,6 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod machine;
+mod reuse;
+mod services;
 mod stories;

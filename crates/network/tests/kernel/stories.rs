@@ -3,29 +3,12 @@
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 
-use asb_network::policy::{Allowed, Labels, Namespaces, Policy, PolicyPeer, Selector};
+use asb_network::policy::{Allowed, Policy};
 use asb_network::{Network, leak};
 
 use asb_network::testing::{self, Attempt, MACHINE, METADATA, PRIVATE, PUBLIC, connect, ip, serve};
 
-use crate::machine::{Machine, arrives, inside, known, on_a_machine};
-
-fn app(name: &str) -> Selector {
-    Selector { labels: Labels::from([("app".to_owned(), name.to_owned())]), expressions: Vec::new() }
-}
-
-fn allow(selector: &str, ingress_from: Option<&str>, egress_to: Option<&str>) -> Policy {
-    let with = |name: &str| {
-        let peer = PolicyPeer::Sandboxes { namespaces: Namespaces::Own, selector: app(name) };
-        vec![Allowed { peers: Some(vec![peer]), ports: None }]
-    };
-    Policy {
-        namespace: "default".to_owned(),
-        selector: app(selector),
-        ingress: ingress_from.map(with),
-        egress: egress_to.map(with),
-    }
-}
+use crate::machine::{Machine, allow, arrives, inside, known, on_a_machine, text};
 
 fn open_between(machine: &Machine<'_>) {
     let update = machine.network.update(|facts| {
@@ -316,12 +299,6 @@ fn time_of_a_namespace_and_of_its_rules() {
             println!("{what}: p50 {:?}, p90 {:?}", times[50], times[90]);
         }
     });
-}
-
-fn text(program: &str, args: &str) -> String {
-    let output = std::process::Command::new(program).args(args.split(' ')).output().unwrap();
-    assert!(output.status.success(), "{program} {args}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 fn eventually(mut is_true: impl FnMut() -> bool) {
