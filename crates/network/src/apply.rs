@@ -12,9 +12,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
-use crate::nft::{Batch, Element, Hook, Kind, Match, Verdict};
+use crate::address6::Block6;
+use crate::cidr::Cidr;
+use crate::nft::{Batch, Element, Family, Hook, Kind, Match, Verdict};
 use crate::place::Place;
 use crate::rules::{Chains, Direction, Peer, Port, Rule, Ruleset};
 use crate::services;
@@ -55,9 +57,12 @@ fn frame(batch: &mut Batch, place: &Place) {
     let ours = place.prefix();
     let from_us = || Match::InterfaceIn(ours.clone());
     let to_us = || Match::InterfaceOut(ours.clone());
-    batch.add_set(KNOWN, Kind::InterfaceAndAddress);
-    for map in [OUT, INTO, MACHINE] {
-        batch.add_set(map, Kind::AddressToChain);
+    let sides = Side::all(place);
+    for Side { family, .. } in &sides {
+        batch.add_set(&family.name(KNOWN), Kind::InterfaceAndAddress(*family));
+        for map in [OUT, INTO, MACHINE] {
+            batch.add_set(&family.name(map), Kind::AddressToChain(*family));
+        }
     }
     services::add_sets(batch);
     let hooks = [
@@ -80,14 +85,22 @@ fn frame(batch: &mut Batch, place: &Place) {
         batch.add_rule(chain, matches, &verdict);
     };
 
-    let own = Match::InterfaceAndSourceIn(KNOWN.to_owned());
-    rule(batch, "arrival", &[from_us(), Match::Ipv4, own], Verdict::Accept);
+    let each = |batch: &mut Batch, chain: &str, verdict: fn(Family) -> Verdict| {
+        for Side { family, .. } in &sides {
+            batch.add_rule(chain, &[Match::Family(*family)], &verdict(*family));
+        }
+    };
+
+    for Side { family, .. } in &sides {
+        let own = Match::InterfaceAndSourceIn(*family, family.name(KNOWN));
+        rule(batch, "arrival", &[from_us(), Match::Family(*family), own], Verdict::Accept);
+    }
     rule(batch, "arrival", &[from_us()], Verdict::Drop);
 
     rule(batch, "input", &[from_us()], goto("host"));
     rule(batch, "host", &[Match::Established], Verdict::Accept);
     rule(batch, "host", &[Match::Invalid], Verdict::Drop);
-    rule(batch, "host", &[], Verdict::BySource(MACHINE));
+    each(batch, "host", |family| Verdict::BySource(family, family.name(MACHINE)));
     rule(batch, "host", &[], goto("refuse"));
 
     rule(batch, "forward", &[from_us()], goto("from"));
@@ -97,13 +110,13 @@ fn frame(batch: &mut Batch, place: &Place) {
     rule(batch, "from", &[Match::Established], Verdict::Accept);
     rule(batch, "from", &[Match::Invalid], Verdict::Drop);
     services::add_judgement(batch);
-    rule(batch, "from", &[], Verdict::BySource(OUT));
+    each(batch, "from", |family| Verdict::BySource(family, family.name(OUT)));
     rule(batch, "from", &[], goto("refuse"));
     rule(batch, "passed", &[to_us()], goto("to"));
     rule(batch, "passed", &[], Verdict::Accept);
 
     rule(batch, "to", &[Match::Established], Verdict::Accept);
-    rule(batch, "to", &[Match::Ipv4], Verdict::ByDestination(INTO));
+    each(batch, "to", |family| Verdict::ByDestination(family, family.name(INTO)));
     rule(batch, "to", &[], goto("refuse"));
 
     // A sandbox is told, so that nothing waits in vain; anybody else is not.
@@ -112,60 +125,106 @@ fn frame(batch: &mut Batch, place: &Place) {
     rule(batch, "refuse", &[], Verdict::Drop);
 
     services::add_departure(batch, place);
-    let leaving = Match::NotInterfaceOut(ours.clone());
-    rule(batch, "departure", &[Match::Ipv4, Match::Source(place.range()), leaving], Verdict::Masquerade);
+    for side in &sides {
+        let leaving = Match::NotInterfaceOut(ours.clone());
+        let ours = [Match::Family(side.family), Match::Source(side.range(place)), leaving];
+        rule(batch, "departure", &ours, Verdict::Masquerade);
+    }
+}
+
+/// What is said once for each family of addresses that sandboxes have.
+struct Side {
+    family: Family,
+    six: Option<Block6>,
+}
+
+impl Side {
+    fn all(place: &Place) -> Vec<Self> {
+        let four = Self { family: Family::V4, six: None };
+        let six = place.six().map(|six| Self { family: Family::V6, six: Some(six) });
+        std::iter::once(four).chain(six).collect()
+    }
+
+    /// The address of the sandbox that has this one.
+    fn address(&self, address: Ipv4Addr) -> IpAddr {
+        self.six.map_or(address.into(), |six| six.beside(address).into())
+    }
+
+    fn range(&self, place: &Place) -> Cidr {
+        self.six.map_or(place.range(), Block6::range)
+    }
 }
 
 /// New sets and chains first, then members, then what nothing refers to any more.
 fn difference(batch: &mut Batch, place: &Place, was: &Ruleset, to_be: &Ruleset) {
-    for set in added(&was.peers, &to_be.peers) {
-        batch.add_set(&peers(set), Kind::Address);
-    }
-    for set in added(&was.ports, &to_be.ports) {
-        batch.add_set(&ports(set), Kind::AddressAndPort);
+    let sides = Side::all(place);
+    for Side { family, .. } in &sides {
+        for set in added(&was.peers, &to_be.peers) {
+            batch.add_set(&peers(*family, set), Kind::Address(*family));
+        }
+        for set in added(&was.ports, &to_be.ports) {
+            batch.add_set(&ports(*family, set), Kind::AddressAndPort(*family));
+        }
     }
     for chain in added(&was.chains, &to_be.chains) {
         let (direction, rules) = &to_be.chains[chain];
-        add_chain(batch, chain, *direction, rules);
+        add_chain(batch, chain, *direction, rules, &sides);
     }
 
-    members(batch, &was.peers, &to_be.peers, peers, |address| Element::address(*address));
-    members(batch, &was.ports, &to_be.ports, ports, |(address, port)| {
-        Element::address_and_port(*address, *port)
-    });
-    sandboxes(batch, place, was, to_be);
+    for side in &sides {
+        let name = |set: &str| peers(side.family, set);
+        members(batch, &was.peers, &to_be.peers, name, |address| Element::address(side.address(*address)));
+        let name = |set: &str| ports(side.family, set);
+        members(batch, &was.ports, &to_be.ports, name, |(address, port)| {
+            Element::address_and_port(side.address(*address), *port)
+        });
+        sandboxes(batch, place, side, was, to_be);
+    }
     services::change(batch, was, to_be);
 
     services::clear(batch, was, to_be);
     for chain in added(&to_be.chains, &was.chains) {
         batch.remove_chain(chain);
     }
-    for set in added(&to_be.peers, &was.peers) {
-        batch.remove_set(&peers(set));
-    }
-    for set in added(&to_be.ports, &was.ports) {
-        batch.remove_set(&ports(set));
+    for Side { family, .. } in &sides {
+        for set in added(&to_be.peers, &was.peers) {
+            batch.remove_set(&peers(*family, set));
+        }
+        for set in added(&to_be.ports, &was.ports) {
+            batch.remove_set(&ports(*family, set));
+        }
     }
 }
 
-fn sandboxes(batch: &mut Batch, place: &Place, was: &Ruleset, to_be: &Ruleset) {
-    let known = |address: &Ipv4Addr| Element::interface_and_address(&place.interface_of(*address), *address);
-    batch.remove_elements(KNOWN, added(&to_be.sandboxes, &was.sandboxes).map(known));
-    leads(batch, OUT, was, to_be, |chains| &chains.out);
-    leads(batch, INTO, was, to_be, |chains| &chains.into);
-    leads(batch, MACHINE, was, to_be, |chains| &chains.machine);
-    batch.add_elements(KNOWN, added(&was.sandboxes, &to_be.sandboxes).map(known));
+fn sandboxes(batch: &mut Batch, place: &Place, side: &Side, was: &Ruleset, to_be: &Ruleset) {
+    let known = |address: &Ipv4Addr| {
+        Element::interface_and_address(&place.interface_of(*address), side.address(*address))
+    };
+    let name = side.family.name(KNOWN);
+    batch.remove_elements(&name, added(&to_be.sandboxes, &was.sandboxes).map(known));
+    leads(batch, side, OUT, was, to_be, |chains| &chains.out);
+    leads(batch, side, INTO, was, to_be, |chains| &chains.into);
+    leads(batch, side, MACHINE, was, to_be, |chains| &chains.machine);
+    batch.add_elements(&name, added(&was.sandboxes, &to_be.sandboxes).map(known));
 }
 
 /// Changes of one of the maps from sandboxes to chains.
-fn leads(batch: &mut Batch, map: &str, was: &Ruleset, to_be: &Ruleset, chain: fn(&Chains) -> &String) {
+fn leads(
+    batch: &mut Batch,
+    side: &Side,
+    map: &str,
+    was: &Ruleset,
+    to_be: &Ruleset,
+    chain: fn(&Chains) -> &String,
+) {
     let all = |rules: &Ruleset| -> BTreeSet<(Ipv4Addr, String)> {
         rules.sandboxes.iter().map(|(address, chains)| (*address, chain(chains).clone())).collect()
     };
     let (before, after) = (all(was), all(to_be));
-    let element = |(address, chain): &(Ipv4Addr, String)| Element::to_chain(*address, chain);
-    batch.remove_elements(map, before.difference(&after).map(element));
-    batch.add_elements(map, after.difference(&before).map(element));
+    let element = |(address, chain): &(Ipv4Addr, String)| Element::to_chain(side.address(*address), chain);
+    let map = side.family.name(map);
+    batch.remove_elements(&map, before.difference(&after).map(element));
+    batch.add_elements(&map, after.difference(&before).map(element));
 }
 
 /// What is in `to_be` and was not.
@@ -178,7 +237,7 @@ fn members<T: Ord>(
     batch: &mut Batch,
     was: &BTreeMap<String, BTreeSet<T>>,
     to_be: &BTreeMap<String, BTreeSet<T>>,
-    name: fn(&str) -> String,
+    name: impl Fn(&str) -> String,
     element: impl Fn(&T) -> Element,
 ) {
     let nothing = BTreeSet::new();
@@ -189,26 +248,46 @@ fn members<T: Ord>(
     }
 }
 
-fn add_chain(batch: &mut Batch, name: &str, direction: Direction, rules: &[Rule]) {
+fn add_chain(batch: &mut Batch, name: &str, direction: Direction, rules: &[Rule], sides: &[Side]) {
     batch.add_chain(name, None);
     let allowed = match direction {
         Direction::Out => Verdict::Goto("passed".to_owned()),
         Direction::In | Direction::Machine => Verdict::Accept,
     };
     for rule in rules {
-        let mut matches = peer(direction, &rule.peer);
-        matches.extend(port(&rule.port));
-        batch.add_rule(name, &matches, &allowed);
+        for matches in matches(direction, rule, sides) {
+            batch.add_rule(name, &matches, &allowed);
+        }
     }
     batch.add_rule(name, &[], &Verdict::Goto("refuse".to_owned()));
 }
 
-fn peer(direction: Direction, peer: &Peer) -> Vec<Match> {
+/// What one rule looks at: in packets of any family alike, or in those of each family that it speaks of.
+fn matches(direction: Direction, rule: &Rule, sides: &[Side]) -> Vec<Vec<Match>> {
+    let is_alike = rule.peer == Peer::Anyone && !matches!(rule.port, Port::Named { .. });
+    if is_alike {
+        return vec![port(Family::V4, &rule.port)];
+    }
+    let speaks_of = |family: &Family| match &rule.peer {
+        Peer::Block { cidr, .. } => Family::of(*cidr) == *family,
+        Peer::Anyone | Peer::In(_) => true,
+    };
+    let families = sides.iter().map(|side| side.family).filter(speaks_of);
+    let each = |family| {
+        let mut matches = vec![Match::Family(family)];
+        matches.extend(peer(family, direction, &rule.peer));
+        matches.extend(port(family, &rule.port));
+        matches
+    };
+    families.map(each).collect()
+}
+
+fn peer(family: Family, direction: Direction, peer: &Peer) -> Vec<Match> {
     let inward = direction == Direction::In;
     match peer {
         Peer::Anyone => Vec::new(),
-        Peer::In(set) if inward => vec![Match::SourceIn(peers(set))],
-        Peer::In(set) => vec![Match::DestinationIn(peers(set))],
+        Peer::In(set) if inward => vec![Match::SourceIn(family, peers(family, set))],
+        Peer::In(set) => vec![Match::DestinationIn(family, peers(family, set))],
         Peer::Block { cidr, except } if inward => {
             let except = except.iter().map(|except| Match::NotSource(*except));
             std::iter::once(Match::Source(*cidr)).chain(except).collect()
@@ -220,7 +299,7 @@ fn peer(direction: Direction, peer: &Peer) -> Vec<Match> {
     }
 }
 
-fn port(port: &Port) -> Vec<Match> {
+fn port(family: Family, port: &Port) -> Vec<Match> {
     match port {
         Port::Any => Vec::new(),
         Port::Every(protocol) => vec![Match::Protocol(protocol.number())],
@@ -228,16 +307,17 @@ fn port(port: &Port) -> Vec<Match> {
             vec![Match::Protocol(protocol.number()), Match::Ports(*first, *last)]
         }
         Port::Named { protocol, set } => {
-            vec![Match::Protocol(protocol.number()), Match::DestinationAndPortIn(ports(set))]
+            let named = Match::DestinationAndPortIn(family, ports(family, set));
+            vec![Match::Protocol(protocol.number()), named]
         }
     }
 }
 
 /// Sets of the two kinds never share a name.
-fn peers(set: &str) -> String {
-    format!("peers-{set}")
+fn peers(family: Family, set: &str) -> String {
+    format!("{}-{set}", family.name("peers"))
 }
 
-fn ports(set: &str) -> String {
-    format!("ports-{set}")
+fn ports(family: Family, set: &str) -> String {
+    format!("{}-{set}", family.name("ports"))
 }

@@ -12,6 +12,7 @@
 //! | `network` | the handle: opens, parks namespaces, keeps rules in force |
 //! | `namespace` | one sandbox's interface, both ends |
 //! | `place` | names and addresses that nobody else on the machine uses |
+//! | `address`, `address6` | an address for each sandbox, and one beside it |
 //! | `policy` | facts → rules (pure) |
 //! | `rules` | what may pass, as plain data |
 //! | `apply` | rules → packet filter, by differences |
@@ -23,6 +24,7 @@
 //! | `leak`, `testing` | for tests: what was left behind, and a machine of their own |
 
 mod address;
+mod address6;
 mod apply;
 mod cidr;
 pub mod dns;

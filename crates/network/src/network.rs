@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use crate::address::Addresses;
 use crate::dns::Zone;
 use crate::link::{self, Links};
-use crate::namespace::Namespace;
+use crate::namespace::{Namespace, set_ipv6};
+use crate::nft::Family;
 use crate::place::Place;
 use crate::policy::{Facts, compile};
 use crate::rules::Ruleset;
@@ -47,8 +48,7 @@ pub struct Network {
 
 struct Inner {
     place: Place,
-    /// Whether the machine passes packets on only because of us.
-    guarded: bool,
+    guarded: forwarding::Guarded,
     mtu: u32,
     addresses: Addresses,
     parked: Mutex<VecDeque<Namespace>>,
@@ -97,10 +97,19 @@ impl Network {
             apply::replace(place, &Ruleset::default())
                 .map_err(failed("make packet filter rules (nftables)"))?;
         }
-        let is_left = |address| place.range().contains(address) && !used.contains(&address);
+        let six = place.six();
+        let is_left = |address: IpAddr| {
+            let ours = match address {
+                IpAddr::V4(address) => place.range().contains(address).then_some(address),
+                six_of => six.and_then(|six| six.owner(six_of)),
+            };
+            ours.is_some_and(|address| !used.contains(&address))
+        };
         tracking::forget_all(is_left).map_err(failed("forget the connections of sandboxes that are gone"))?;
         hold_gateway(place, data_dir).map_err(failed("make the interface of the gateway"))?;
-        let guarded = forwarding::switch_on(lock).map_err(failed("let packets of sandboxes through"))?;
+        let families = if place.six().is_some() { &Family::BOTH[..] } else { &[Family::V4] };
+        let guarded =
+            forwarding::switch_on(families, lock).map_err(failed("let packets of sandboxes through"))?;
         let (first, last) = place.sandboxes();
         let inner = Inner {
             place: place.clone(),
@@ -123,6 +132,11 @@ impl Network {
     /// The machine's address as sandboxes know it.
     pub fn gateway(&self) -> Ipv4Addr {
         self.inner.place.gateway()
+    }
+
+    /// The IPv6 address of the sandbox that has this one, if sandboxes have any.
+    pub fn beside(&self, address: Ipv4Addr) -> Option<Ipv6Addr> {
+        self.inner.place.six().map(|six| six.beside(address))
     }
 
     /// The names that follow from what is known.
@@ -158,7 +172,10 @@ impl Network {
     /// Gives an address back whose sandbox is gone, and with it every connection that it had: the next one with the
     /// address must not have them. An address whose connections cannot be forgotten is nobody's any more.
     pub fn give_back(&self, address: Ipv4Addr) -> Result<(), Error> {
-        tracking::forget(address).map_err(failed("forget the connections of a sandbox"))?;
+        let all = std::iter::once(address.into()).chain(self.beside(address).map(IpAddr::from));
+        all.into_iter()
+            .try_for_each(tracking::forget)
+            .map_err(failed("forget the connections of a sandbox"))?;
         self.inner.addresses.give_back(address);
         Ok(())
     }
@@ -182,9 +199,7 @@ impl Network {
 
     /// Puts the rules back if somebody has removed them, as a reloaded firewall does.
     pub fn heal(&self) -> Result<(), Error> {
-        if self.inner.guarded && forwarding::is_unguarded() {
-            forwarding::guard().map_err(failed("refuse to pass on the packets of others"))?;
-        }
+        self.inner.guarded.heal().map_err(failed("refuse to pass on the packets of others"))?;
         let mut rules = self.rules();
         // Before the first rules of this engine those of the last one hold, if there are any.
         if rules.current.is_none() || nft::table_exists(&self.inner.place.table()).unwrap_or(false) {
@@ -244,7 +259,7 @@ impl Network {
 
     fn enforce(&self, rules: &mut Rules) -> Result<(), Error> {
         let place = &self.inner.place;
-        *self.zone_slot() = Arc::new(Zone::of(&rules.facts));
+        *self.zone_slot() = Arc::new(Zone::of(&rules.facts, place.six()));
         let to_be = compile(&rules.facts, place.gateway());
         let done = match &rules.current {
             Some(current) if *current == to_be => return Ok(()),
@@ -328,11 +343,15 @@ fn hold_gateway(place: &Place, data_dir: &Path) -> io::Result<()> {
     if let Some(owner) = owner.to_str().filter(|owner| owner.len() < LONGEST_NOTE) {
         links.note_owner(interface, owner)?;
     }
-    let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", place.holder()), "1");
-    match links.add_address(interface, place.gateway()) {
-        Err(error) if !exists(&error) => Err(error),
-        _ => Ok(()),
+    set_ipv6(&place.holder(), place.six().is_some());
+    let six = place.six().map(|six| six.beside(place.gateway()).into());
+    for address in std::iter::once(IpAddr::from(place.gateway())).chain(six) {
+        match links.add_address(interface, address) {
+            Err(error) if !exists(&error) => return Err(error),
+            _ => {}
+        }
     }
+    Ok(())
 }
 
 /// How large packets may be on the way out: what the interface of the default route takes.

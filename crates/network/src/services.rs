@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
-use crate::nft::{Batch, Element, Kind, Match, Verdict};
+use crate::nft::{Batch, Element, Family, Kind, Match, Verdict};
 use crate::place::{Place, SERVICES};
 use crate::rules::{Door, Ruleset, Spread};
 
@@ -24,19 +24,20 @@ pub fn add_sets(batch: &mut Batch) {
 }
 
 pub fn add_translation(batch: &mut Batch, place: &Place) {
-    let to_service = [Match::InterfaceIn(place.prefix()), Match::Ipv4, Match::Destination(SERVICES)];
+    let to_service =
+        [Match::InterfaceIn(place.prefix()), Match::Family(Family::V4), Match::Destination(SERVICES)];
     batch.add_rule("translation", &to_service, &Verdict::ByDoor(DOORS));
 }
 
 /// Before what a sandbox may reach is asked: that is about sandboxes, not about addresses in front of them.
 pub fn add_judgement(batch: &mut Batch) {
-    batch.add_rule("from", &[Match::Ipv4, itself()], &Verdict::Accept);
-    let leads_nowhere = [Match::Ipv4, Match::Destination(SERVICES)];
+    batch.add_rule("from", &[Match::Family(Family::V4), itself()], &Verdict::Accept);
+    let leads_nowhere = [Match::Family(Family::V4), Match::Destination(SERVICES)];
     batch.add_rule("from", &leads_nowhere, &Verdict::Goto("refuse".to_owned()));
 }
 
 pub fn add_departure(batch: &mut Batch, place: &Place) {
-    batch.add_rule("departure", &[Match::Ipv4, itself()], &Verdict::SendAs(place.gateway()));
+    batch.add_rule("departure", &[Match::Family(Family::V4), itself()], &Verdict::SendAs(place.gateway()));
 }
 
 fn itself() -> Match {

@@ -6,6 +6,58 @@ use super::ITEM;
 use crate::cidr::Cidr;
 use crate::netlink::Buffer;
 
+/// Of addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    pub const BOTH: [Self; 2] = [Self::V4, Self::V6];
+
+    pub fn of(cidr: Cidr) -> Self {
+        if cidr.is_ipv6() { Self::V6 } else { Self::V4 }
+    }
+
+    /// The name of what there is once for each family.
+    pub fn name(self, base: &str) -> String {
+        match self {
+            Self::V4 => base.to_owned(),
+            Self::V6 => format!("{base}6"),
+        }
+    }
+
+    /// Its number in the packet filter.
+    fn number(self) -> u8 {
+        match self {
+            Self::V4 => 2,
+            Self::V6 => 10,
+        }
+    }
+
+    /// Where the source stands in a header.
+    fn source(self) -> u32 {
+        match self {
+            Self::V4 => 12,
+            Self::V6 => 8,
+        }
+    }
+
+    /// It stands behind the source.
+    fn destination(self) -> u32 {
+        self.source() + self.width()
+    }
+
+    /// How many bytes an address has.
+    fn width(self) -> u32 {
+        match self {
+            Self::V4 => 4,
+            Self::V6 => 16,
+        }
+    }
+}
+
 /// What becomes of a packet.
 #[derive(Debug, Clone)]
 pub enum Verdict {
@@ -13,8 +65,8 @@ pub enum Verdict {
     Drop,
     Goto(String),
     /// As its entry in a map says, for its source or its destination; if it has none, the next rule is asked.
-    BySource(&'static str),
-    ByDestination(&'static str),
+    BySource(Family, String),
+    ByDestination(Family, String),
     /// The same for its destination, protocol and port.
     ByDoor(&'static str),
     /// Goes there instead.
@@ -36,16 +88,17 @@ pub enum Match {
     InterfaceOut(String),
     NotInterfaceIn(String),
     NotInterfaceOut(String),
-    Ipv4,
+    Family(Family),
     Protocol(u8),
+    /// After its family was looked at, as everything about addresses.
     Source(Cidr),
     Destination(Cidr),
     NotSource(Cidr),
     NotDestination(Cidr),
-    SourceIn(String),
-    DestinationIn(String),
-    DestinationAndPortIn(String),
-    InterfaceAndSourceIn(String),
+    SourceIn(Family, String),
+    DestinationIn(Family, String),
+    DestinationAndPortIn(Family, String),
+    InterfaceAndSourceIn(Family, String),
     SourceAndDestinationIn(String),
     /// By chance, of so many.
     OneIn(u32),
@@ -79,11 +132,6 @@ const L4: u32 = 16;
 
 const SOURCE_NAT: u32 = 0;
 const DESTINATION_NAT: u32 = 1;
-const IPV4: u32 = 2;
-
-/// Offsets in an IPv4 header.
-const SOURCE: u32 = 12;
-const DESTINATION: u32 = 16;
 
 fn expression(list: &mut Buffer, name: &str, fill: impl FnOnce(&mut Buffer)) {
     list.nested(ITEM, |item| {
@@ -126,18 +174,23 @@ fn interface(list: &mut Buffer, key: u32, operator: u32, prefix: &str) {
     compare(list, operator, prefix.as_bytes());
 }
 
-fn block(list: &mut Buffer, offset: u32, operator: u32, cidr: Cidr) {
-    payload(list, 1, offset, 4, R0);
-    if cidr.length() < 32 {
+fn block(list: &mut Buffer, offset: fn(Family) -> u32, operator: u32, cidr: Cidr) {
+    let family = Family::of(cidr);
+    address(list, family, offset, R0);
+    if !cidr.is_single() {
         expression(list, "bitwise", |it| {
             it.number(1, R0);
             it.number(2, R0);
-            it.number(3, 4);
-            value(it, 4, &cidr.mask().octets());
-            value(it, 5, &[0; 4]);
+            it.number(3, family.width());
+            value(it, 4, &cidr.mask());
+            value(it, 5, &vec![0; cidr.mask().len()]);
         });
     }
-    compare(list, operator, &cidr.first().octets());
+    compare(list, operator, &cidr.octets());
+}
+
+fn address(list: &mut Buffer, family: Family, offset: fn(Family) -> u32, register: u32) {
+    payload(list, 1, offset(family), family.width(), register);
 }
 
 /// A value that is the same for every packet.
@@ -152,7 +205,7 @@ fn load(list: &mut Buffer, register: u32, bytes: &[u8]) {
 fn translate(list: &mut Buffer, kind: u32, port: Option<u32>) {
     expression(list, "nat", |it| {
         it.number(1, kind);
-        it.number(2, IPV4);
+        it.number(2, Family::V4.number().into());
         it.number(3, R0);
         it.number(4, R0);
         if let Some(port) = port {
@@ -197,39 +250,39 @@ pub fn write_match(list: &mut Buffer, one: &Match) {
         Match::InterfaceOut(prefix) => interface(list, OUT, EQUAL, prefix),
         Match::NotInterfaceIn(prefix) => interface(list, IN, NOT_EQUAL, prefix),
         Match::NotInterfaceOut(prefix) => interface(list, OUT, NOT_EQUAL, prefix),
-        Match::Ipv4 => {
+        Match::Family(family) => {
             meta(list, FAMILY, R0);
-            compare(list, EQUAL, &[2]);
+            compare(list, EQUAL, &[family.number()]);
         }
         Match::Protocol(protocol) => {
             meta(list, L4, R0);
             compare(list, EQUAL, &[*protocol]);
         }
-        Match::Source(cidr) => block(list, SOURCE, EQUAL, *cidr),
-        Match::Destination(cidr) => block(list, DESTINATION, EQUAL, *cidr),
-        Match::NotSource(cidr) => block(list, SOURCE, NOT_EQUAL, *cidr),
-        Match::NotDestination(cidr) => block(list, DESTINATION, NOT_EQUAL, *cidr),
-        Match::SourceIn(set) => {
-            payload(list, 1, SOURCE, 4, R0);
+        Match::Source(cidr) => block(list, Family::source, EQUAL, *cidr),
+        Match::Destination(cidr) => block(list, Family::destination, EQUAL, *cidr),
+        Match::NotSource(cidr) => block(list, Family::source, NOT_EQUAL, *cidr),
+        Match::NotDestination(cidr) => block(list, Family::destination, NOT_EQUAL, *cidr),
+        Match::SourceIn(family, set) => {
+            address(list, *family, Family::source, R0);
             lookup(list, set, false);
         }
-        Match::DestinationIn(set) => {
-            payload(list, 1, DESTINATION, 4, R0);
+        Match::DestinationIn(family, set) => {
+            address(list, *family, Family::destination, R0);
             lookup(list, set, false);
         }
-        Match::DestinationAndPortIn(set) => {
-            payload(list, 1, DESTINATION, 4, R0);
-            payload(list, 2, 2, 2, R0 + 1);
+        Match::DestinationAndPortIn(family, set) => {
+            address(list, *family, Family::destination, R0);
+            payload(list, 2, 2, 2, R0 + family.width() / 4);
             lookup(list, set, false);
         }
-        Match::InterfaceAndSourceIn(set) => {
+        Match::InterfaceAndSourceIn(family, set) => {
             meta(list, IN, R0);
-            payload(list, 1, SOURCE, 4, R0 + 4);
+            address(list, *family, Family::source, R0 + 4);
             lookup(list, set, false);
         }
         Match::SourceAndDestinationIn(set) => {
             // They stand side by side.
-            payload(list, 1, SOURCE, 8, R0);
+            payload(list, 1, Family::V4.source(), 8, R0);
             lookup(list, set, false);
         }
         Match::OneIn(count) => {
@@ -244,7 +297,7 @@ pub fn write_match(list: &mut Buffer, one: &Match) {
         Match::SourceShare { number, of } => {
             // Always the same, so that the next engine leads nobody elsewhere.
             const SEED: u32 = 1;
-            payload(list, 1, SOURCE, 4, R0);
+            address(list, Family::V4, Family::source, R0);
             expression(list, "hash", |it| {
                 it.number(1, R0);
                 it.number(2, R0);
@@ -287,16 +340,16 @@ pub fn write_verdict(list: &mut Buffer, what: &Verdict) {
         Verdict::Accept => immediate(list, ACCEPT, None),
         Verdict::Drop => immediate(list, DROP, None),
         Verdict::Goto(chain) => immediate(list, GOTO, Some(chain)),
-        Verdict::BySource(map) => {
-            payload(list, 1, SOURCE, 4, R0);
+        Verdict::BySource(family, map) => {
+            address(list, *family, Family::source, R0);
             lookup(list, map, true);
         }
-        Verdict::ByDestination(map) => {
-            payload(list, 1, DESTINATION, 4, R0);
+        Verdict::ByDestination(family, map) => {
+            address(list, *family, Family::destination, R0);
             lookup(list, map, true);
         }
         Verdict::ByDoor(map) => {
-            payload(list, 1, DESTINATION, 4, R0);
+            address(list, Family::V4, Family::destination, R0);
             meta(list, L4, R0 + 1);
             payload(list, 2, 2, 2, R0 + 2);
             lookup(list, map, true);

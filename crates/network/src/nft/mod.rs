@@ -3,10 +3,11 @@
 mod expression;
 
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
+pub use self::expression::{Family, Match, Verdict};
 use self::expression::{GOTO, value, verdict, write_match, write_verdict};
-pub use self::expression::{Match, Verdict};
+use crate::cidr::octets;
 use crate::netlink::{Buffer, Open, Socket, flag, kinds, netfilter_news};
 use crate::rules::Door;
 
@@ -55,12 +56,13 @@ impl Hook {
 /// What the members of a set are.
 #[derive(Debug, Clone, Copy)]
 pub enum Kind {
-    Address,
-    AddressAndPort,
-    InterfaceAndAddress,
+    Address(Family),
+    AddressAndPort(Family),
+    InterfaceAndAddress(Family),
+    /// Of IPv4, as everything about services.
     TwoAddresses,
     /// From an address to a chain.
-    AddressToChain,
+    AddressToChain(Family),
     /// From an address, a protocol and a port to a chain.
     DoorToChain,
 }
@@ -69,15 +71,23 @@ impl Kind {
     /// The type as the `nft` program prints it, and the length of a key.
     fn key(self) -> (u32, u32) {
         const ADDRESS: u32 = 7;
+        const ADDRESS6: u32 = 8;
         const PROTOCOL: u32 = 12;
         const SERVICE: u32 = 13;
         const INTERFACE: u32 = 41;
+        let address = |family| if family == Family::V4 { (ADDRESS, 4) } else { (ADDRESS6, 16) };
         match self {
-            Self::Address | Self::AddressToChain => (ADDRESS, 4),
-            Self::AddressAndPort => (ADDRESS << 6 | SERVICE, 8),
+            Self::Address(family) | Self::AddressToChain(family) => address(family),
+            Self::AddressAndPort(family) => {
+                let (kind, length) = address(family);
+                (kind << 6 | SERVICE, length + 4)
+            }
+            Self::InterfaceAndAddress(family) => {
+                let (kind, length) = address(family);
+                (INTERFACE << 6 | kind, 16 + length)
+            }
             Self::TwoAddresses => (ADDRESS << 6 | ADDRESS, 8),
             Self::DoorToChain => (ADDRESS << 12 | PROTOCOL << 6 | SERVICE, 12),
-            Self::InterfaceAndAddress => (INTERFACE << 6 | ADDRESS, 20),
         }
     }
 }
@@ -91,20 +101,20 @@ pub struct Element {
 }
 
 impl Element {
-    pub fn address(address: Ipv4Addr) -> Self {
-        Self { key: address.octets().to_vec(), chain: None }
+    pub fn address(address: IpAddr) -> Self {
+        Self { key: octets(address), chain: None }
     }
 
-    pub fn address_and_port(address: Ipv4Addr, port: u16) -> Self {
-        // Each part takes a whole register of four bytes.
-        let key = [&address.octets()[..], &port.to_be_bytes(), &[0, 0]].concat();
+    pub fn address_and_port(address: IpAddr, port: u16) -> Self {
+        // Each part takes whole registers of four bytes.
+        let key = [&octets(address)[..], &port.to_be_bytes(), &[0, 0]].concat();
         Self { key, chain: None }
     }
 
-    pub fn interface_and_address(interface: &str, address: Ipv4Addr) -> Self {
+    pub fn interface_and_address(interface: &str, address: IpAddr) -> Self {
         let mut key = interface.as_bytes().to_vec();
         key.resize(16, 0);
-        key.extend(address.octets());
+        key.extend(octets(address));
         Self { key, chain: None }
     }
 
@@ -118,7 +128,7 @@ impl Element {
         Self { key, chain: Some(chain.to_owned()) }
     }
 
-    pub fn to_chain(address: Ipv4Addr, chain: &str) -> Self {
+    pub fn to_chain(address: IpAddr, chain: &str) -> Self {
         Self { chain: Some(chain.to_owned()), ..Self::address(address) }
     }
 }
@@ -190,7 +200,7 @@ impl Batch {
         let (id, (key_type, key_length)) = (self.sets, kind.key());
         self.message(NEWSET, flag::CREATE, |message| {
             message.text(2, name);
-            if matches!(kind, Kind::AddressToChain | Kind::DoorToChain) {
+            if matches!(kind, Kind::AddressToChain(_) | Kind::DoorToChain) {
                 message.number(3, MAP);
                 message.number(6, TO_VERDICT);
                 message.number(7, 0);

@@ -46,7 +46,10 @@ impl Compiler<'_> {
         let egress = allowed(policies, |policy| policy.egress.as_deref());
         let ingress = allowed(policies, |policy| policy.ingress.as_deref());
         let (out, machine) = match egress {
-            None => (vec![Rule { peer: public(), port: Port::Any }], self.resolver([Port::Any].into_iter())),
+            None => {
+                let public = public().map(|peer| Rule { peer, port: Port::Any });
+                (public.to_vec(), self.resolver([Port::Any].into_iter()))
+            }
             Some(allowed) => (self.rules_of(&allowed), self.machine(&allowed)),
         };
         let into = ingress.map(|allowed| self.rules_of(&allowed)).unwrap_or_default();
@@ -85,7 +88,7 @@ impl Compiler<'_> {
             }
             for peer in peers.unwrap_or_default() {
                 if let PolicyPeer::Block { cidr, except } = peer
-                    && cidr.length() == 32
+                    && cidr.is_single()
                 {
                     let peer = Peer::Block { cidr: *cidr, except: except.clone() };
                     rules.extend(ports.iter().map(|port| Rule { peer: peer.clone(), port: port.clone() }));

@@ -43,9 +43,22 @@ pub const NOT_PUBLIC: [Cidr; 11] = [
     Cidr::literal([240, 0, 0, 0], 4),
 ];
 
+/// The public internet of IPv6, and what of it is not: addresses for other protocols, which may lead anywhere (Teredo,
+/// 6to4), and those for examples.
+pub const PUBLIC6: Cidr = Cidr::literal6([0x2000, 0], 3);
+pub const NOT_PUBLIC6: [Cidr; 4] = [
+    Cidr::literal6([0x2001, 0], 23),
+    Cidr::literal6([0x2001, 0xdb8], 32),
+    Cidr::literal6([0x2002, 0], 16),
+    Cidr::literal6([0x3fff, 0], 20),
+];
+
 /// Where a sandbox may connect to that no policy selects for the way out.
-pub fn public() -> Peer {
-    Peer::Block { cidr: Cidr::EVERYTHING, except: NOT_PUBLIC.to_vec() }
+pub fn public() -> [Peer; 2] {
+    [
+        Peer::Block { cidr: Cidr::EVERYTHING, except: NOT_PUBLIC.to_vec() },
+        Peer::Block { cidr: PUBLIC6, except: NOT_PUBLIC6.to_vec() },
+    ]
 }
 
 /// All that decides who may talk to whom.

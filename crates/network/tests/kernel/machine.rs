@@ -1,6 +1,6 @@
 //! A network on a machine of its own, and sandboxes that are nothing but namespaces.
 
-use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
+use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -56,13 +56,10 @@ pub fn inside<T: Send>(sandbox: &Namespace, work: impl FnOnce() -> T + Send) -> 
 }
 
 /// Who sent the datagram that `send` makes arrive, if it does.
-pub fn arrives(receiver: &UdpSocket, send: impl FnOnce()) -> Option<SocketAddrV4> {
+pub fn arrives(receiver: &UdpSocket, send: impl FnOnce()) -> Option<IpAddr> {
     receiver.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
     send();
-    match receiver.recv_from(&mut [0; 64]) {
-        Ok((_, SocketAddr::V4(from))) => Some(from),
-        _ => None,
-    }
+    receiver.recv_from(&mut [0; 64]).ok().map(|(_, from)| from.ip())
 }
 
 pub fn app(name: &str) -> Selector {

@@ -7,4 +7,5 @@
 mod machine;
 mod reuse;
 mod services;
+mod six;
 mod stories;

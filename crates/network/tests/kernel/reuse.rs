@@ -1,7 +1,7 @@
 //! Addresses that get another owner. Connections of the first are none of the second's.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use asb_network::policy::{Allowed, Policy};
@@ -23,24 +23,47 @@ fn open(network: &Network) {
 }
 
 /// A flow of datagrams from `a` to `b` and back, which the kernel takes for an open connection.
-fn talk(a: &Namespace, b: &Namespace) -> (UdpSocket, UdpSocket) {
-    let near = inside(a, || UdpSocket::bind((a.address, CLIENT)).unwrap());
-    let far = inside(b, || UdpSocket::bind((b.address, SERVER)).unwrap());
+fn talk(a: &Namespace, b: &Namespace, address: Address<'_>) -> UdpSocket {
+    let near = inside(a, || UdpSocket::bind((address(a), CLIENT)).unwrap());
+    let far = inside(b, || UdpSocket::bind((address(b), SERVER)).unwrap());
     for _ in 0..3 {
-        assert!(arrives(&far, || drop(near.send_to(b"x", (b.address, SERVER)))).is_some());
-        assert!(arrives(&near, || drop(far.send_to(b"x", (a.address, CLIENT)))).is_some());
+        assert!(arrives(&far, || drop(near.send_to(b"x", (address(b), SERVER)))).is_some());
+        assert!(arrives(&near, || drop(far.send_to(b"x", (address(a), CLIENT)))).is_some());
     }
-    (near, far)
+    far
+}
+
+/// One of the two addresses of a sandbox.
+type Address<'a> = &'a (dyn Fn(&Namespace) -> IpAddr + Sync);
+
+/// Does something with the IPv4 addresses of sandboxes, and with their IPv6 addresses.
+fn with_each(network: &Network, mut work: impl FnMut(Address<'_>)) {
+    work(&|sandbox| sandbox.address.into());
+    work(&|sandbox| network.beside(sandbox.address).unwrap().into());
+}
+
+/// The open flows, as far as they end in `b`.
+fn talk_both(network: &Network, a: &Namespace, b: &Namespace) -> Vec<UdpSocket> {
+    let mut flows = Vec::new();
+    with_each(network, |address| flows.push(talk(a, b, address)));
+    flows
+}
+
+fn assert_inherited_by_none(network: &Network, c: &Namespace, b: &Namespace, flows: &[UdpSocket]) {
+    let mut flows = flows.iter();
+    with_each(network, |address| {
+        assert_eq!(passes(c, b, flows.next().unwrap(), address), (false, false), "{}", address(c));
+    });
 }
 
 /// Whether datagrams of the same flow pass between the new owner and `b`, in either direction.
-fn passes(c: &Namespace, b: Ipv4Addr, far: &UdpSocket) -> (bool, bool) {
-    let near = inside(c, || UdpSocket::bind((c.address, CLIENT)).unwrap());
+fn passes(c: &Namespace, b: &Namespace, far: &UdpSocket, address: Address<'_>) -> (bool, bool) {
+    let near = inside(c, || UdpSocket::bind((address(c), CLIENT)).unwrap());
     // What is refused is told to the sender: of interest to nobody here.
     let forgive = || [&near, far].map(|socket| socket.take_error().unwrap());
-    let into = arrives(&near, || drop(far.send_to(b"x", (c.address, CLIENT)))).is_some();
+    let into = arrives(&near, || drop(far.send_to(b"x", (address(c), CLIENT)))).is_some();
     forgive();
-    let out = arrives(far, || drop(near.send_to(b"x", (b, SERVER)))).is_some();
+    let out = arrives(far, || drop(near.send_to(b"x", (address(b), SERVER)))).is_some();
     (out, into)
 }
 
@@ -58,9 +81,9 @@ fn an_open_flow_is_not_inherited_with_its_address() {
     on_a_machine(|machine| {
         let (a, b) = (machine.sandbox("a"), machine.sandbox("b"));
         open(&machine.network);
-        let (near, far) = talk(&a, &b);
+        let flows = talk_both(&machine.network, &a, &b);
         let address = a.address;
-        drop((near, a));
+        drop(a);
         machine.network.update(|facts| drop(facts.sandboxes.remove("a"))).unwrap();
         gone(machine, address);
         machine.network.give_back(address).unwrap();
@@ -68,7 +91,7 @@ fn an_open_flow_is_not_inherited_with_its_address() {
         keep_all_but(machine, address);
         let c = machine.sandbox("c");
         assert_eq!(c.address, address);
-        assert_eq!(passes(&c, b.address, &far), (false, false));
+        assert_inherited_by_none(&machine.network, &c, &b, &flows);
     });
 }
 
@@ -77,9 +100,9 @@ fn nor_is_it_by_the_first_sandbox_of_the_next_engine() {
     on_a_machine(|machine| {
         let (b, a) = (machine.sandbox("b"), machine.sandbox("a"));
         open(&machine.network);
-        let (near, far) = talk(&a, &b);
+        let flows = talk_both(&machine.network, &a, &b);
         let address = a.address;
-        drop((near, a));
+        drop(a);
         gone(machine, address);
         // The engine was killed: nobody gave anything back.
         let next = Network::open(machine.data_dir.path(), &[b.address]).unwrap();
@@ -91,7 +114,7 @@ fn nor_is_it_by_the_first_sandbox_of_the_next_engine() {
         });
         update.unwrap();
         open(&next);
-        assert_eq!(passes(&c, b.address, &far), (false, false));
+        assert_inherited_by_none(&next, &c, &b, &flows);
     });
 }
 

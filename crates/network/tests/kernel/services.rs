@@ -76,7 +76,7 @@ fn a_service_leads_to_each_of_its_sandboxes_if_policies_allow_them() {
             let Attempt::Answered(address) = ask(&a, ADDRESS, 80) else { panic!("no answer") };
             seen.insert(address);
         }
-        assert_eq!(seen, servers.iter().map(|it| it.address).collect(), "every one has its turn");
+        assert_eq!(seen, servers.iter().map(|it| it.address.into()).collect(), "every one has its turn");
         let c = machine.sandbox("c");
         assert_eq!(ask(&c, ADDRESS, 80), Attempt::Refused, "somebody else");
         assert_eq!(ask(&a, ADDRESS, 8080), Attempt::Refused, "a port of the sandbox, not of the service");
@@ -125,7 +125,7 @@ fn what_leads_nowhere_is_refused_at_once_whatever_policies_say() {
         offer(machine, service());
         assert_eq!(ask(&a, ADDRESS, 80), Attempt::Refused, "a service without sandboxes");
         let b = servers(machine, 1).remove(0);
-        assert_eq!(ask(&a, ADDRESS, 80), Attempt::Answered(b.address));
+        assert_eq!(ask(&a, ADDRESS, 80), Attempt::answered(b.address));
         let ready = |ready| {
             let change = |facts: &mut asb_network::policy::Facts| {
                 facts.sandboxes.get_mut("b0").unwrap().ready = ready;
@@ -135,7 +135,7 @@ fn what_leads_nowhere_is_refused_at_once_whatever_policies_say() {
         ready(false);
         assert_eq!(ask(&a, ADDRESS, 80), Attempt::Refused, "none of them ready");
         offer(machine, Service { unready: true, ..service() });
-        assert_eq!(ask(&a, ADDRESS, 80), Attempt::Answered(b.address), "which does not matter to this one");
+        assert_eq!(ask(&a, ADDRESS, 80), Attempt::answered(b.address), "which does not matter to this one");
         ready(true);
         machine.network.update(|facts| drop(facts.services.remove("b"))).unwrap();
         assert_eq!(ask(&a, ADDRESS, 80), Attempt::Refused, "the service is gone");
@@ -150,7 +150,7 @@ fn a_sandbox_reaches_itself_through_its_service_without_any_policy() {
         let b = servers(machine, 1).remove(0);
         offer(machine, service());
         for _ in 0..3 {
-            assert_eq!(ask(&b, ADDRESS, 80), Attempt::Answered(b.address));
+            assert_eq!(ask(&b, ADDRESS, 80), Attempt::answered(b.address));
         }
     });
 }
@@ -188,9 +188,9 @@ fn addresses_of_services_lead_nowhere_from_outside_and_from_the_machine() {
         offer(machine, service());
         let everybody = Policy { ingress: Some(vec![Allowed::default()]), ..allow("b", None, None) };
         open(machine, "in", everybody);
-        assert_eq!(connect(machine.outside.as_fd(), b.address, 8080), Attempt::Answered(b.address));
+        assert_eq!(connect(machine.outside.as_fd(), b.address, 8080), Attempt::answered(b.address));
         assert_eq!(connect(machine.outside.as_fd(), ADDRESS, 80), Attempt::Silence);
         let here = std::fs::File::open("/proc/thread-self/ns/net").unwrap();
-        assert_ne!(connect(here.as_fd(), ADDRESS, 80), Attempt::Answered(b.address));
+        assert_ne!(connect(here.as_fd(), ADDRESS, 80), Attempt::answered(b.address));
     });
 }

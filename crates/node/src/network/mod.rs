@@ -13,7 +13,7 @@ mod policy;
 mod watch;
 
 use std::collections::{HashMap, HashSet};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -90,6 +90,11 @@ impl Wires {
     /// What the Node says about it.
     pub fn missing(&self) -> Option<&NoNetwork> {
         self.network.as_ref().err()
+    }
+
+    /// The IPv6 address of the Pod that has this address, unless it has loopback only.
+    pub fn beside(&self, address: Ipv4Addr, alone: bool) -> Option<Ipv6Addr> {
+        self.network.as_ref().ok().filter(|_| !alone)?.beside(address)
     }
 
     /// Where Pods ask for names.
