@@ -217,14 +217,16 @@ fn leads(
     to_be: &Ruleset,
     chain: fn(&Chains) -> &String,
 ) {
-    let all = |rules: &Ruleset| -> BTreeSet<(Ipv4Addr, String)> {
-        rules.sandboxes.iter().map(|(address, chains)| (*address, chain(chains).clone())).collect()
+    let differs = |from: &Ruleset, address: &Ipv4Addr, chains: &Chains| {
+        from.sandboxes.get(address).map(chain) != Some(chain(chains))
     };
-    let (before, after) = (all(was), all(to_be));
-    let element = |(address, chain): &(Ipv4Addr, String)| Element::to_chain(side.address(*address), chain);
+    let element =
+        |(address, chains): (&Ipv4Addr, &Chains)| Element::to_chain(side.address(*address), chain(chains));
+    let gone = was.sandboxes.iter().filter(|(address, chains)| differs(to_be, address, chains));
+    let new = to_be.sandboxes.iter().filter(|(address, chains)| differs(was, address, chains));
     let map = side.family.name(map);
-    batch.remove_elements(&map, before.difference(&after).map(element));
-    batch.add_elements(&map, after.difference(&before).map(element));
+    batch.remove_elements(&map, gone.map(element));
+    batch.add_elements(&map, new.map(element));
 }
 
 /// What is in `to_be` and was not.
