@@ -110,6 +110,14 @@ async fn addresses_that_cannot_be_had_are_refused_as_on_a_cluster() {
             json!({ "ports": [{ "port": 1, "protocol": "ICMP" }] }),
             "spec.ports[0].protocol: Unsupported value",
         ),
+        (
+            json!({ "ports": [{ "port": 1, "targetPort": "NOT" }] }),
+            "spec.ports[0].targetPort: Invalid value: \"NOT\": must contain only alpha-numeric",
+        ),
+        (
+            json!({ "ports": [{ "port": 1, "name": "a" }, { "port": 1, "name": "b" }] }),
+            "spec.ports[1]: Duplicate value",
+        ),
         (json!({ "type": "ExternalName" }), "spec.externalName: Required value"),
     ];
     for (spec, expected) in cases {

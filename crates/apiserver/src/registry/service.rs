@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use serde_json::{Value, json};
 
 use super::rules::default;
+use crate::names;
 use crate::status::FieldError;
 
 /// The addresses of Services: the last 64 thousand of 10.64.0.0/10, of which sandboxes have the others.
@@ -66,6 +67,8 @@ pub(super) fn set_defaults(service: &mut Value) {
     spec.entry("sessionAffinity").or_insert(json!("None"));
     if spec["sessionAffinity"] == "ClientIP" {
         spec.entry("sessionAffinityConfig").or_insert(json!({ "clientIP": { "timeoutSeconds": 10800 } }));
+    } else {
+        spec.remove("sessionAffinityConfig");
     }
     if spec["type"] != "ExternalName" {
         spec.entry("internalTrafficPolicy").or_insert(json!("Cluster"));
@@ -94,7 +97,7 @@ pub(super) fn keep_assigned(new: &mut Value, old: &Value) {
     if let Some(address) = address.filter(|_| spec.get("clusterIPs") == Some(&old["spec"]["clusterIPs"])) {
         spec.insert("clusterIPs".to_owned(), json!([address]));
     }
-    for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+    for field in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "internalTrafficPolicy"] {
         let known = &old["spec"][field];
         let unset = spec.get(field).is_none_or(|it| it.is_null() || *it == "" || *it == json!([]));
         let unset =
@@ -119,7 +122,7 @@ pub(super) fn validate(service: &Value, old: Option<&Value>, errors: &mut Vec<Fi
         if !list(&spec["clusterIPs"]).is_empty()
             || spec["clusterIP"].as_str().is_some_and(|it| !it.is_empty())
         {
-            errors.push(FieldError::forbidden(ADDRESSES, "may not be set for type 'ExternalName'"));
+            errors.push(FieldError::forbidden(ADDRESSES, "may not be set for ExternalName services"));
         }
         return;
     }
@@ -142,13 +145,13 @@ fn validate_ports(spec: &Value, errors: &mut Vec<FieldError>) {
         errors.push(FieldError::required("spec.ports", ""));
     }
     let is_port = |value: &Value| value.as_i64().is_some_and(|port| (1..=65535).contains(&port));
-    let mut names = HashSet::new();
+    let (mut called, mut numbers) = (HashSet::new(), HashSet::new());
     for (at, port) in ports.iter().enumerate() {
         let path = |field: &str| format!("spec.ports[{at}].{field}");
         let name = port["name"].as_str().unwrap_or_default();
         if name.is_empty() && ports.len() > 1 {
             errors.push(FieldError::required(path("name"), ""));
-        } else if !name.is_empty() && !names.insert(name) {
+        } else if !name.is_empty() && !called.insert(name) {
             errors.push(FieldError::duplicate(path("name"), &port["name"]));
         }
         let range = "must be between 1 and 65535, inclusive";
@@ -157,6 +160,14 @@ fn validate_ports(spec: &Value, errors: &mut Vec<FieldError>) {
         }
         if port["targetPort"].is_number() && !is_port(&port["targetPort"]) {
             errors.push(FieldError::invalid(path("targetPort"), &port["targetPort"], range));
+        }
+        if let Some(target) = port["targetPort"].as_str() {
+            let wrong = names::port(target).into_iter();
+            errors.extend(wrong.map(|why| FieldError::invalid(path("targetPort"), &port["targetPort"], why)));
+        }
+        if !numbers.insert((port["port"].as_i64(), port["protocol"].as_str())) {
+            let twice = json!({ "protocol": port["protocol"], "port": port["port"] });
+            errors.push(FieldError::duplicate(format!("spec.ports[{at}]"), &twice));
         }
         let supported = ["SCTP", "TCP", "UDP"].map(Value::from);
         if !supported.contains(&port["protocol"]) {

@@ -1,6 +1,9 @@
 //! Services with an address, as kubectl makes them and sandboxes use them.
 
-use crate::engine::{Engine, eventually, stdout};
+use asb_testing::Kubernetes;
+use serde_json::{Value, json};
+
+use crate::engine::{Engine, eventually, kubectl, stdout, text};
 use crate::network::{Background, POLICIES, PROBE, address, pod, with_engine};
 
 /// Answers on two ports with the name of its host.
@@ -92,4 +95,99 @@ fn a_service_leads_to_ready_pods_only() {
         eventually("and no longer", || probe(engine, "client", "front:80") == "refused");
         stdout(&engine.kubectl(&["delete", "pods", "--all", "--now"]));
     });
+}
+
+/// What a real kube-apiserver and ours say to the same requests. `R` stands for the addresses that each has to give.
+#[test]
+fn both_api_servers_give_and_refuse_addresses_alike() {
+    let kubernetes = Kubernetes::start();
+    let engine = Engine::start();
+    let theirs = answers(&kubernetes.kubeconfig, "10.96");
+    let ours = answers(&engine.kubeconfig(), "10.127");
+    for (theirs, ours) in theirs.iter().zip(&ours) {
+        assert_eq!(ours, theirs);
+    }
+    assert!(theirs.iter().any(|it| it.contains("provided IP is already allocated")), "{theirs:?}");
+    engine.stop();
+}
+
+/// The answer to each request, in turn.
+fn answers(kubeconfig: &std::path::Path, range: &str) -> Vec<String> {
+    let call = |args: &[&str], input: &Value| {
+        let input = input.to_string().replace("R.", &format!("{range}."));
+        text(&kubectl(kubeconfig, args, &input)).replace(&format!("{range}."), "R.")
+    };
+    let service = |name: &str, spec: &Value| {
+        let mut object = json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
+            "spec": {"selector": {"app": name}, "ports": [{"port": 80, "targetPort": "web"}]},
+        });
+        object["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        object
+    };
+    let create = |(name, spec): &(&str, Value)| call(&["create", "-f", "-"], &service(name, spec));
+    let patch = |(name, spec): &(&str, Value)| {
+        let patch = json!({"spec": spec}).to_string().replace("R.", &format!("{range}."));
+        call(&["patch", "svc", name, "--type=merge", "-p", &patch], &Value::Null)
+    };
+    let shown = |name: &&str| {
+        let said = stdout(&kubectl(kubeconfig, &["get", "svc", name, "-o", "json"], ""));
+        let mut spec = serde_json::from_str::<Value>(&said).unwrap()["spec"].take();
+        for field in ["clusterIP", "clusterIPs"] {
+            // Which one of the range it is, is chance.
+            if spec[field].to_string().contains(&format!("{range}.")) {
+                spec[field] = json!("R");
+            }
+        }
+        spec.to_string()
+    };
+    let mut said: Vec<_> = cases().iter().map(create).collect();
+    said.extend(["plain", "prefer", "sticky", "external", "headless"].iter().map(shown));
+    said.extend(changes().iter().map(patch));
+    said.push(shown(&"fixed"));
+    said.push(patch(&("fixed", json!({"type": "ClusterIP", "externalName": null}))));
+    said.push(shown(&"fixed"));
+    said.push(call(&["replace", "-f", "-"], &service("plain", &json!({"ports": [{"port": 81}]}))));
+    said
+}
+
+fn cases() -> Vec<(&'static str, Value)> {
+    vec![
+        ("plain", json!({})),
+        ("fixed", json!({"clusterIP": "R.0.10"})),
+        ("x", json!({"clusterIP": "R.0.10"})),
+        ("x", json!({"clusterIP": "10.9.9.9"})),
+        ("x", json!({"clusterIP": "nonsense"})),
+        ("x", json!({"clusterIP": "fd00::1"})),
+        ("x", json!({"clusterIPs": ["R.0.9"]})),
+        ("x", json!({"clusterIP": "R.0.9", "clusterIPs": ["R.0.8"]})),
+        ("x", json!({"clusterIP": "R.0.9", "clusterIPs": ["R.0.9", "R.0.8"]})),
+        ("x", json!({"ipFamilyPolicy": "RequireDualStack"})),
+        ("x", json!({"ipFamilies": ["IPv6"]})),
+        ("prefer", json!({"ipFamilyPolicy": "PreferDualStack"})),
+        ("x", json!({"type": "Other"})),
+        ("x", json!({"sessionAffinity": "Other"})),
+        ("sticky", json!({"sessionAffinity": "ClientIP"})),
+        ("x", json!({"ports": [{"port": 1}, {"port": 2}]})),
+        ("x", json!({"ports": [{"port": 1, "name": "a"}, {"port": 2, "name": "a"}]})),
+        ("x", json!({"ports": [{"port": 1, "protocol": "ICMP"}]})),
+        ("x", json!({"ports": [{"port": 70000}]})),
+        ("x", json!({"ports": [{"port": 1, "targetPort": 70000}]})),
+        ("x", json!({"ports": [{"port": 1, "targetPort": "NOT_A_PORT"}]})),
+        ("x", json!({"ports": []})),
+        ("x", json!({"type": "ExternalName"})),
+        ("x", json!({"type": "ExternalName", "externalName": "example.com", "clusterIP": "R.0.77"})),
+        ("external", json!({"type": "ExternalName", "externalName": "example.com"})),
+        ("headless", json!({"clusterIP": "None"})),
+    ]
+}
+
+fn changes() -> Vec<(&'static str, Value)> {
+    vec![
+        ("fixed", json!({"clusterIP": "R.0.11"})),
+        ("fixed", json!({"clusterIP": "None"})),
+        ("fixed", json!({"clusterIP": null, "clusterIPs": null, "sessionAffinity": "ClientIP"})),
+        ("headless", json!({"clusterIP": "R.0.30"})),
+        ("fixed", json!({"type": "ExternalName", "externalName": "example.com", "sessionAffinity": "None"})),
+    ]
 }
