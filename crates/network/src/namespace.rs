@@ -17,7 +17,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::UnshareFlags;
 
-use crate::address6::Block6;
 use crate::cidr::Cidr;
 use crate::link::{self, Hardware, Links, Pair};
 use crate::place::Place;
@@ -56,10 +55,9 @@ impl Namespace {
             namespace: fd.as_fd(),
             mtu,
         })?;
-        let six = place.six();
-        let addresses = pair(address, six);
+        let addresses = place.both(address);
         let joined = join_outside(&outside, &name, &addresses)
-            .and_then(|()| join_inside(&inside, &addresses, &pair(place.gateway(), six)));
+            .and_then(|()| join_inside(&inside, &addresses, &place.both(place.gateway())));
         match joined {
             Ok(()) => Ok(Self { fd, address }),
             Err(error) => {
@@ -69,12 +67,6 @@ impl Namespace {
             }
         }
     }
-}
-
-/// An address and the one beside it, if there is one.
-fn pair(address: Ipv4Addr, six: Option<Block6>) -> Vec<IpAddr> {
-    let six = six.map(|six| six.beside(address).into());
-    std::iter::once(address.into()).chain(six).collect()
 }
 
 /// The machine's end: no packets that claim another source, and the routes to the sandbox.

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -97,16 +97,14 @@ impl Network {
             apply::replace(place, &Ruleset::default())
                 .map_err(failed("make packet filter rules (nftables)"))?;
         }
-        let six = place.six();
-        let is_left = |address: IpAddr| {
-            let ours = match address {
-                IpAddr::V4(address) => place.range().contains(address).then_some(address),
-                six_of => six.and_then(|six| six.owner(six_of)),
-            };
-            ours.is_some_and(|address| !used.contains(&address))
-        };
+        let is_left = |address| place.owner(address).is_some_and(|owner| !used.contains(&owner));
         tracking::forget_all(is_left).map_err(failed("forget the connections of sandboxes that are gone"))?;
         hold_gateway(place, data_dir).map_err(failed("make the interface of the gateway"))?;
+        if place.six().is_none() {
+            tracing::info!(
+                "sandboxes have IPv4 alone: this machine has no IPv6, or would lose routes that routers told it of"
+            );
+        }
         let families = if place.six().is_some() { &Family::BOTH[..] } else { &[Family::V4] };
         let guarded =
             forwarding::switch_on(families, lock).map_err(failed("let packets of sandboxes through"))?;
@@ -172,10 +170,8 @@ impl Network {
     /// Gives an address back whose sandbox is gone, and with it every connection that it had: the next one with the
     /// address must not have them. An address whose connections cannot be forgotten is nobody's any more.
     pub fn give_back(&self, address: Ipv4Addr) -> Result<(), Error> {
-        let all = std::iter::once(address.into()).chain(self.beside(address).map(IpAddr::from));
-        all.into_iter()
-            .try_for_each(tracking::forget)
-            .map_err(failed("forget the connections of a sandbox"))?;
+        let mut both = self.inner.place.both(address).into_iter();
+        both.try_for_each(tracking::forget).map_err(failed("forget the connections of a sandbox"))?;
         self.inner.addresses.give_back(address);
         Ok(())
     }
@@ -344,8 +340,7 @@ fn hold_gateway(place: &Place, data_dir: &Path) -> io::Result<()> {
         links.note_owner(interface, owner)?;
     }
     set_ipv6(&place.holder(), place.six().is_some());
-    let six = place.six().map(|six| six.beside(place.gateway()).into());
-    for address in std::iter::once(IpAddr::from(place.gateway())).chain(six) {
+    for address in place.both(place.gateway()) {
         match links.add_address(interface, address) {
             Err(error) if !exists(&error) => return Err(error),
             _ => {}

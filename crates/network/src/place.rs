@@ -86,6 +86,20 @@ impl Place {
         self.six.then(|| Block6::of_tag(&self.tag))
     }
 
+    /// An address and the one beside it, if there is one.
+    pub fn both(&self, address: Ipv4Addr) -> Vec<IpAddr> {
+        let six = self.six().map(|six| six.beside(address).into());
+        std::iter::once(address.into()).chain(six).collect()
+    }
+
+    /// Which sandbox an address is for, by its IPv4 address.
+    pub fn owner(&self, address: IpAddr) -> Option<Ipv4Addr> {
+        match address {
+            IpAddr::V4(address) => self.range.contains(address).then_some(address),
+            six => self.six()?.owner(six),
+        }
+    }
+
     /// The first and the last address for sandboxes.
     pub fn sandboxes(&self) -> (Ipv4Addr, Ipv4Addr) {
         let size = 1 << (32 - self.range.length());
@@ -213,6 +227,10 @@ mod tests {
             assert_eq!(place.address_of(&name), Some(address));
         }
         assert_eq!(place.address_of("asb0a1b2d-0002"), None);
+        let with_six = Place { six: true, ..place.clone() };
+        assert_eq!((place.both(first).len(), with_six.both(first).len()), (1, 2));
+        assert!(with_six.both(first).into_iter().all(|address| with_six.owner(address) == Some(first)));
+        assert_eq!(with_six.owner(Ipv4Addr::new(10, 88, 0, 2).into()), None, "of another engine");
         assert_eq!((place.gateway(), first), (Ipv4Addr::new(10, 88, 64, 1), Ipv4Addr::new(10, 88, 64, 2)));
     }
 }

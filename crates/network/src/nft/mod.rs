@@ -1,12 +1,14 @@
 //! Packet filter rules as the kernel takes them: all of a batch or nothing.
 
 mod expression;
+mod family;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 
-pub use self::expression::{Family, Match, Verdict};
 use self::expression::{GOTO, value, verdict, write_match, write_verdict};
+pub use self::expression::{Match, Verdict};
+pub use self::family::Family;
 use crate::cidr::octets;
 use crate::netlink::{Buffer, Open, Socket, flag, kinds, netfilter_news};
 use crate::rules::Door;
