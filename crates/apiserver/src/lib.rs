@@ -23,7 +23,7 @@
 //! - The bearer of the token may do everything; there is no RBAC and no admission webhook.
 //! - Protobuf is read for a few small kinds and never written; other kinds in protobuf are refused with 415.
 //! - Wrong types in built-in kinds are answered with 422 and the field's path instead of a decoding error.
-//! - A Pod gets no default tolerations or priority, a Service no cluster IP, a claim no protection finalizer.
+//! - A Pod gets no default tolerations or priority, a claim no protection finalizer.
 
 mod gc;
 mod http;
@@ -42,13 +42,14 @@ mod tls;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use ops::{Api, WriteOptions};
 use registry::Registry;
+pub use registry::service::SERVICE_RANGE;
 use store::Store;
 pub use tls::Serving;
 
@@ -131,6 +132,7 @@ impl ApiServer {
             store,
             registry,
             node_name,
+            assigning: Mutex::default(),
             kubelet: RwLock::new(None),
             stopping: CancellationToken::new(),
         });

@@ -68,6 +68,22 @@ pub(crate) fn dns_label(text: &str) -> bool {
         && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
 }
 
+/// What is wrong with the name of a port.
+pub(crate) fn port(name: &str) -> Vec<&'static str> {
+    let letter = |b: u8| b.is_ascii_lowercase();
+    let rules = [
+        (name.len() <= 15, "must be no more than 15 bytes"),
+        (
+            !name.is_empty() && name.bytes().all(|b| letter(b) || b.is_ascii_digit() || b == b'-'),
+            "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)",
+        ),
+        (name.bytes().any(letter), "must contain at least one letter (a-z)"),
+        (!name.contains("--"), "must not contain consecutive hyphens"),
+        (!name.starts_with('-') && !name.ends_with('-'), "must not begin or end with a hyphen"),
+    ];
+    rules.into_iter().filter(|(holds, _)| !holds).map(|(_, why)| why).collect()
+}
+
 fn qualified_part(text: &str) -> bool {
     let edge = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
     edge(text.as_bytes().first())

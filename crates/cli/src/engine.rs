@@ -119,3 +119,12 @@ impl Dial for ThroughNode {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn services_have_the_addresses_that_the_network_keeps_for_them() {
+        let (first, length) = asb_apiserver::SERVICE_RANGE;
+        assert_eq!(asb_network::Cidr::new(first, length), Some(asb_network::SERVICES));
+    }
+}

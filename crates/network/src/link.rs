@@ -1,13 +1,13 @@
 //! Interfaces, addresses, routes and neighbours, by netlink.
 
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice};
 
-use crate::cidr::Cidr;
+use crate::cidr::{Cidr, octets};
 use crate::netlink::{Buffer, Socket, attributes, flag};
 
 const RTM_NEWLINK: u16 = 16;
@@ -32,6 +32,7 @@ const IFF_UP: u32 = 0x1;
 const IFF_LOOPBACK: u32 = 0x8;
 const IFF_NOARP: u32 = 0x80;
 const AF_INET: u8 = 2;
+const AF_INET6: u8 = 10;
 const ONLY_NEW: u16 = flag::ACK | flag::CREATE | flag::EXCLUSIVE;
 
 /// A hardware address.
@@ -133,40 +134,49 @@ impl Links {
     }
 
     /// An address of its own for an interface, without any network around it.
-    pub fn add_address(&self, interface: u32, address: Ipv4Addr) -> io::Result<()> {
+    pub fn add_address(&self, interface: u32, address: IpAddr) -> io::Result<()> {
+        // Nobody is asked whether the address is theirs: it is not.
+        const NO_QUESTIONS: u8 = 2;
+        let flags = if address.is_ipv6() { NO_QUESTIONS } else { 0 };
+        let (alone, octets) = (Cidr::single(address), octets(address));
         self.say(RTM_NEWADDR, ONLY_NEW, |message| {
-            message.put(&[&[AF_INET, 32, 0, 0][..], &interface.to_ne_bytes()].concat());
-            message.attribute(2, &address.octets());
-            message.attribute(1, &address.octets());
+            let fixed = [&[family(address), alone.length(), flags, 0][..], &interface.to_ne_bytes()];
+            message.put(&fixed.concat());
+            message.attribute(2, &octets);
+            message.attribute(1, &octets);
         })
     }
 
     /// Packets to `to` leave by the interface, straight or through a gateway.
-    pub fn add_route(&self, to: Cidr, interface: u32, gateway: Option<Ipv4Addr>) -> io::Result<()> {
+    pub fn add_route(&self, to: Cidr, interface: u32, gateway: Option<IpAddr>) -> io::Result<()> {
         const MAIN: u8 = 254;
         const STATIC: u8 = 4;
         const UNICAST: u8 = 1;
         let scope = if gateway.is_some() { 0 } else { 253 };
         self.say(RTM_NEWROUTE, ONLY_NEW, |message| {
-            message.put(&[AF_INET, to.length(), 0, 0, MAIN, STATIC, scope, UNICAST, 0, 0, 0, 0]);
+            message.put(&[family(to.first()), to.length(), 0, 0, MAIN, STATIC, scope, UNICAST, 0, 0, 0, 0]);
             if to.length() > 0 {
-                message.attribute(1, &to.first().octets());
+                message.attribute(1, &to.octets());
             }
             message.attribute(4, &interface.to_ne_bytes());
             if let Some(gateway) = gateway {
-                message.attribute(5, &gateway.octets());
+                message.attribute(5, &octets(gateway));
             }
         })
     }
 
     /// Says for good which hardware has an address, so that nobody is ever asked.
-    pub fn add_neighbour(&self, interface: u32, address: Ipv4Addr, hardware: Hardware) -> io::Result<()> {
+    pub fn add_neighbour(&self, interface: u32, address: IpAddr, hardware: Hardware) -> io::Result<()> {
         const PERMANENT: u16 = 0x80;
         self.say(RTM_NEWNEIGH, ONLY_NEW, |message| {
-            let fixed =
-                [&[AF_INET, 0, 0, 0][..], &interface.to_ne_bytes(), &PERMANENT.to_ne_bytes(), &[0, 0]];
+            let fixed = [
+                &[family(address), 0, 0, 0][..],
+                &interface.to_ne_bytes(),
+                &PERMANENT.to_ne_bytes(),
+                &[0, 0],
+            ];
             message.put(&fixed.concat());
-            message.attribute(1, &address.octets());
+            message.attribute(1, &octets(address));
             message.attribute(2, &hardware);
         })
     }
@@ -186,13 +196,26 @@ impl Links {
 
     /// Every IPv4 route, those to the machine's own addresses included.
     pub fn routes(&self) -> io::Result<Vec<Route>> {
+        let mut routes = Vec::new();
+        self.each_route(AF_INET, |answer| routes.extend(route(answer)))?;
+        Ok(routes)
+    }
+
+    /// Whether the machine was told of an IPv6 route by a router.
+    pub fn has_advertised_routes(&self) -> io::Result<bool> {
+        const PROTOCOL: usize = 5;
+        const ADVERTISED: u8 = 9;
+        let mut found = false;
+        self.each_route(AF_INET6, |answer| found |= answer.get(PROTOCOL) == Some(&ADVERTISED))?;
+        Ok(found)
+    }
+
+    fn each_route(&self, family: u8, look: impl FnMut(&[u8])) -> io::Result<()> {
         let mut question = Buffer::default();
         let open = question.message(RTM_GETROUTE, flag::DUMP);
-        question.put(&[AF_INET, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        question.put(&[family, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         question.end_message(open);
-        let mut routes = Vec::new();
-        self.0.dump(&question, |answer| routes.extend(route(answer)))?;
-        Ok(routes)
+        self.0.dump(&question, look)
     }
 
     /// Looks at what the kernel says of every interface.
@@ -235,6 +258,10 @@ pub fn names() -> io::Result<Vec<String>> {
     Ok(table.lines().filter_map(name).collect())
 }
 
+fn family(address: IpAddr) -> u8 {
+    if address.is_ipv4() { AF_INET } else { AF_INET6 }
+}
+
 /// `ifinfomsg`.
 fn link(index: u32, flags: u32, change: u32) -> [u8; 16] {
     let mut fixed = [0; 16];
@@ -246,7 +273,7 @@ fn link(index: u32, flags: u32, change: u32) -> [u8; 16] {
 
 fn route(answer: &[u8]) -> Option<Route> {
     let length = *answer.get(1)?;
-    let (mut to, mut interface) = ([0; 4], 0);
+    let (mut to, mut interface) = ([0u8; 4], 0);
     for (kind, value) in attributes(answer.get(12..)?) {
         match (kind, value.try_into()) {
             (1, Ok(value)) => to = value,
@@ -254,5 +281,5 @@ fn route(answer: &[u8]) -> Option<Route> {
             _ => {}
         }
     }
-    Some(Route { to: Cidr::new(to.into(), length)?, interface })
+    Some(Route { to: Cidr::new(to, length)?, interface })
 }

@@ -5,11 +5,13 @@
 //!                                                            10.88.0.2/32 leads here
 //! ```
 //!
+//! The same with IPv6 where the machine has it: `address6`.
+//!
 //! Nobody asks for hardware addresses: both ends are told, and neither answers. Nothing pins a namespace but open
 //! descriptors and processes, so it ends with its sandbox, and takes the interface on both sides and the route along.
 
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
@@ -38,9 +40,10 @@ impl Namespace {
         let place = place.clone();
         let name = place.interface_of(address);
         // A thread of its own enters the namespace and never comes back.
+        let ipv6 = place.six().is_some();
         let (fd, inside) = std::thread::scope(|scope| {
-            let made =
-                std::thread::Builder::new().name("asb-netns".to_owned()).spawn_scoped(scope, enter_new)?;
+            let thread = std::thread::Builder::new().name("asb-netns".to_owned());
+            let made = thread.spawn_scoped(scope, || enter_new(ipv6))?;
             made.join().map_err(|_| io::Error::other("a thread failed"))?
         })?;
         let outside = Links::open()?;
@@ -52,8 +55,9 @@ impl Namespace {
             namespace: fd.as_fd(),
             mtu,
         })?;
-        let joined = join_outside(&outside, &name, address)
-            .and_then(|()| join_inside(&inside, address, place.gateway()));
+        let addresses = place.both(address);
+        let joined = join_outside(&outside, &name, &addresses)
+            .and_then(|()| join_inside(&inside, &addresses, &place.both(place.gateway())));
         match joined {
             Ok(()) => Ok(Self { fd, address }),
             Err(error) => {
@@ -65,36 +69,54 @@ impl Namespace {
     }
 }
 
-/// The machine's end: no IPv6, no packets that claim another source, and the route to the sandbox.
-fn join_outside(links: &Links, name: &str, address: Ipv4Addr) -> io::Result<()> {
+/// The machine's end: no packets that claim another source, and the routes to the sandbox.
+fn join_outside(links: &Links, name: &str, addresses: &[IpAddr]) -> io::Result<()> {
     let interface = link::index(name)?;
-    // Where the kernel has no IPv6 there is none to switch off.
-    let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1");
+    set_ipv6(name, addresses.len() > 1);
     std::fs::write(format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"), "1")?;
     links.set_up(interface)?;
-    links.add_neighbour(interface, address, INSIDE)?;
-    links.add_route(Cidr::single(address), interface, None)
+    for address in addresses {
+        links.add_neighbour(interface, *address, INSIDE)?;
+        links.add_route(Cidr::single(*address), interface, None)?;
+    }
+    Ok(())
 }
 
 /// The sandbox's end.
-fn join_inside(links: &Links, address: Ipv4Addr, gateway: Ipv4Addr) -> io::Result<()> {
+fn join_inside(links: &Links, addresses: &[IpAddr], gateways: &[IpAddr]) -> io::Result<()> {
     let loopback = 1;
     let interface = links.only_other()?;
     links.set_up(loopback)?;
-    links.add_address(interface, address)?;
     links.set_up(interface)?;
-    links.add_neighbour(interface, gateway, OUTSIDE)?;
-    links.add_route(Cidr::single(gateway), interface, None)?;
-    links.add_route(Cidr::EVERYTHING, interface, Some(gateway))
+    for (address, gateway) in addresses.iter().zip(gateways) {
+        let everything = if address.is_ipv4() { Cidr::EVERYTHING } else { Cidr::EVERYTHING6 };
+        links.add_address(interface, *address)?;
+        links.add_neighbour(interface, *gateway, OUTSIDE)?;
+        links.add_route(Cidr::single(*gateway), interface, None)?;
+        links.add_route(everything, interface, Some(*gateway))?;
+    }
+    Ok(())
+}
+
+/// Whether an interface (or `default`: those to come) has IPv6. If so, then with those addresses alone that it is given:
+/// none of its own making, and none that anybody advertises.
+pub(crate) fn set_ipv6(interface: &str, on: bool) {
+    let none_of_its_own = "1";
+    let disabled = if on { "0" } else { "1" };
+    let settings = [("addr_gen_mode", none_of_its_own), ("accept_ra", "0"), ("disable_ipv6", disabled)];
+    for (setting, value) in settings {
+        // Where the kernel has no IPv6 there is nothing to set.
+        let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{interface}/{setting}"), value);
+    }
 }
 
 /// Puts the calling thread into a new network namespace; answers with the namespace and a connection made there.
 #[allow(unsafe_code)]
-pub(crate) fn enter_new() -> io::Result<(OwnedFd, Links)> {
+pub(crate) fn enter_new(ipv6: bool) -> io::Result<(OwnedFd, Links)> {
     // SAFETY: the descriptor table is not among what is unshared, and this thread does nothing after this.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
-    // Before the interface is there, so that it never has an address of that kind; loopback keeps its own.
-    let _ = std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1");
+    // Before the interface is there, so that it never has another address; loopback keeps its own.
+    set_ipv6("default", ipv6);
     let path = "/proc/thread-self/ns/net";
     let fd = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     Ok((fd, Links::open()?))

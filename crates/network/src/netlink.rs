@@ -107,6 +107,11 @@ impl Buffer {
         self.end(open);
     }
 
+    /// The same from what is in it, as it was read.
+    pub fn group(&mut self, kind: u16, attributes: &[u8]) {
+        self.attribute(kind | NESTED, attributes);
+    }
+
     /// How large the message would be if it ended here.
     pub fn length_since(&self, open: &Open) -> usize {
         self.bytes.len() - open.0

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 use crate::address::Addresses;
 use crate::dns::Zone;
 use crate::link::{self, Links};
-use crate::namespace::Namespace;
+use crate::namespace::{Namespace, set_ipv6};
+use crate::nft::Family;
 use crate::place::Place;
 use crate::policy::{Facts, compile};
 use crate::rules::Ruleset;
-use crate::{apply, forwarding, nft};
+use crate::{apply, forwarding, nft, tracking};
 
 /// Namespaces that wait for a sandbox: making one takes longer than the rest of a start.
 const PARKED: usize = 4;
@@ -47,8 +48,7 @@ pub struct Network {
 
 struct Inner {
     place: Place,
-    /// Whether the machine passes packets on only because of us.
-    guarded: bool,
+    guarded: forwarding::Guarded,
     mtu: u32,
     addresses: Addresses,
     parked: Mutex<VecDeque<Namespace>>,
@@ -97,8 +97,17 @@ impl Network {
             apply::replace(place, &Ruleset::default())
                 .map_err(failed("make packet filter rules (nftables)"))?;
         }
+        let is_left = |address| place.owner(address).is_some_and(|owner| !used.contains(&owner));
+        tracking::forget_all(is_left).map_err(failed("forget the connections of sandboxes that are gone"))?;
         hold_gateway(place, data_dir).map_err(failed("make the interface of the gateway"))?;
-        let guarded = forwarding::switch_on(lock).map_err(failed("let packets of sandboxes through"))?;
+        if place.six().is_none() {
+            tracing::info!(
+                "sandboxes have IPv4 alone: this machine has no IPv6, or would lose routes that routers told it of"
+            );
+        }
+        let families = if place.six().is_some() { &Family::BOTH[..] } else { &[Family::V4] };
+        let guarded =
+            forwarding::switch_on(families, lock).map_err(failed("let packets of sandboxes through"))?;
         let (first, last) = place.sandboxes();
         let inner = Inner {
             place: place.clone(),
@@ -121,6 +130,11 @@ impl Network {
     /// The machine's address as sandboxes know it.
     pub fn gateway(&self) -> Ipv4Addr {
         self.inner.place.gateway()
+    }
+
+    /// The IPv6 address of the sandbox that has this one, if sandboxes have any.
+    pub fn beside(&self, address: Ipv4Addr) -> Option<Ipv6Addr> {
+        self.inner.place.six().map(|six| six.beside(address))
     }
 
     /// The names that follow from what is known.
@@ -153,9 +167,13 @@ impl Network {
         self.inner.addresses.keep(address);
     }
 
-    /// Gives an address back whose sandbox is gone.
-    pub fn give_back(&self, address: Ipv4Addr) {
+    /// Gives an address back whose sandbox is gone, and with it every connection that it had: the next one with the
+    /// address must not have them. An address whose connections cannot be forgotten is nobody's any more.
+    pub fn give_back(&self, address: Ipv4Addr) -> Result<(), Error> {
+        let mut both = self.inner.place.both(address).into_iter();
+        both.try_for_each(tracking::forget).map_err(failed("forget the connections of a sandbox"))?;
         self.inner.addresses.give_back(address);
+        Ok(())
     }
 
     /// Changes what is known, without any effect until [`Network::apply`].
@@ -177,9 +195,7 @@ impl Network {
 
     /// Puts the rules back if somebody has removed them, as a reloaded firewall does.
     pub fn heal(&self) -> Result<(), Error> {
-        if self.inner.guarded && forwarding::is_unguarded() {
-            forwarding::guard().map_err(failed("refuse to pass on the packets of others"))?;
-        }
+        self.inner.guarded.heal().map_err(failed("refuse to pass on the packets of others"))?;
         let mut rules = self.rules();
         // Before the first rules of this engine those of the last one hold, if there are any.
         if rules.current.is_none() || nft::table_exists(&self.inner.place.table()).unwrap_or(false) {
@@ -239,7 +255,7 @@ impl Network {
 
     fn enforce(&self, rules: &mut Rules) -> Result<(), Error> {
         let place = &self.inner.place;
-        *self.zone_slot() = Arc::new(Zone::of(&rules.facts));
+        *self.zone_slot() = Arc::new(Zone::of(&rules.facts, place.six()));
         let to_be = compile(&rules.facts, place.gateway());
         let done = match &rules.current {
             Some(current) if *current == to_be => return Ok(()),
@@ -323,11 +339,14 @@ fn hold_gateway(place: &Place, data_dir: &Path) -> io::Result<()> {
     if let Some(owner) = owner.to_str().filter(|owner| owner.len() < LONGEST_NOTE) {
         links.note_owner(interface, owner)?;
     }
-    let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", place.holder()), "1");
-    match links.add_address(interface, place.gateway()) {
-        Err(error) if !exists(&error) => Err(error),
-        _ => Ok(()),
+    set_ipv6(&place.holder(), place.six().is_some());
+    for address in place.both(place.gateway()) {
+        match links.add_address(interface, address) {
+            Err(error) if !exists(&error) => return Err(error),
+            _ => {}
+        }
     }
+    Ok(())
 }
 
 /// How large packets may be on the way out: what the interface of the default route takes.

@@ -5,11 +5,15 @@
 //! sandbox adds members to sets, and seldom anything else.
 
 use std::collections::{BTreeMap, BTreeSet};
+#[cfg(test)]
+use std::net::IpAddr;
 use std::net::Ipv4Addr;
 
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
+#[cfg(test)]
+use crate::address6::Block6;
 use crate::cidr::Cidr;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -78,13 +82,32 @@ pub struct Chains {
     pub machine: String,
 }
 
-/// Everything that is allowed.
+/// Where a service is entered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Door {
+    pub address: Ipv4Addr,
+    pub protocol: Protocol,
+    pub port: u16,
+}
+
+/// The sandboxes behind a door, at least one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Spread {
+    /// Each client is led to the same one every time, for as long as they are the same.
+    pub sticky: bool,
+    pub to: Vec<(Ipv4Addr, u16)>,
+}
+
+/// Everything that is allowed, and where services lead.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ruleset {
     pub sandboxes: BTreeMap<Ipv4Addr, Chains>,
     pub chains: BTreeMap<String, (Direction, Vec<Rule>)>,
     pub peers: BTreeMap<String, BTreeSet<Ipv4Addr>>,
     pub ports: BTreeMap<String, BTreeSet<(Ipv4Addr, u16)>>,
+    /// What is behind each door: [`Ruleset::spreads`] under this name.
+    pub doors: BTreeMap<Door, String>,
+    pub spreads: BTreeMap<String, Spread>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -121,8 +144,8 @@ pub fn fingerprint(meaning: &impl Serialize) -> String {
 #[cfg(test)]
 #[derive(Debug, Clone, Copy)]
 pub struct Packet {
-    pub source: Ipv4Addr,
-    pub destination: Ipv4Addr,
+    pub source: IpAddr,
+    pub destination: IpAddr,
     /// `None`: of a protocol without ports.
     pub port: Option<(Protocol, u16)>,
 }
@@ -130,8 +153,25 @@ pub struct Packet {
 /// What the kernel makes of a ruleset, for tests.
 #[cfg(test)]
 impl Ruleset {
+    /// The addresses beside those of sandboxes.
+    pub fn block6() -> Block6 {
+        Block6::of_tag("0a1b2c")
+    }
+
+    /// What the one is called who has an address: its IPv4 address.
+    fn owner(address: IpAddr) -> Option<Ipv4Addr> {
+        match address {
+            IpAddr::V4(address) => Some(address),
+            six => Self::block6().owner(six),
+        }
+    }
+
+    fn chains_of(&self, address: IpAddr) -> Option<&Chains> {
+        self.sandboxes.get(&Self::owner(address)?)
+    }
+
     pub fn passes(&self, packet: &Packet) -> bool {
-        let (from, to) = (self.sandboxes.get(&packet.source), self.sandboxes.get(&packet.destination));
+        let (from, to) = (self.chains_of(packet.source), self.chains_of(packet.destination));
         let allows = |chain: &String, peer| self.allows(chain, peer, packet);
         from.is_none_or(|chains| allows(&chains.out, packet.destination))
             && to.is_none_or(|chains| allows(&chains.into, packet.source))
@@ -139,16 +179,15 @@ impl Ruleset {
 
     /// Whether a sandbox may send this to the machine itself.
     pub fn reaches_machine(&self, packet: &Packet) -> bool {
-        self.sandboxes
-            .get(&packet.source)
+        self.chains_of(packet.source)
             .is_some_and(|chains| self.allows(&chains.machine, packet.destination, packet))
     }
 
-    fn allows(&self, chain: &str, peer: Ipv4Addr, packet: &Packet) -> bool {
+    fn allows(&self, chain: &str, peer: IpAddr, packet: &Packet) -> bool {
         self.chains[chain].1.iter().any(|rule| {
             let peer = match &rule.peer {
                 Peer::Anyone => true,
-                Peer::In(set) => self.peers[set].contains(&peer),
+                Peer::In(set) => Self::owner(peer).is_some_and(|peer| self.peers[set].contains(&peer)),
                 Peer::Block { cidr, except } => {
                     cidr.contains(peer) && !except.iter().any(|except| except.contains(peer))
                 }
@@ -161,7 +200,8 @@ impl Ruleset {
                     *protocol == used.0 && (*first..=*last).contains(&used.1)
                 }
                 (Port::Named { protocol, set }, Some(used)) => {
-                    *protocol == used.0 && self.ports[set].contains(&(packet.destination, used.1))
+                    let to = Self::owner(packet.destination);
+                    *protocol == used.0 && to.is_some_and(|to| self.ports[set].contains(&(to, used.1)))
                 }
             };
             peer && port

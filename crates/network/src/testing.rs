@@ -2,10 +2,11 @@
 //!
 //! ```text
 //! outside 203.0.113.10, 10.200.0.10, 169.254.169.254 ── up0 192.0.2.2 ── machine (this thread and what it starts)
+//!         2600:0:0:2::10, fd12::10, fd00:ec2::254        2600:0:0:1::2, fe80::2
 //! ```
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::process::Command;
 use std::time::Duration;
@@ -19,6 +20,12 @@ pub const PRIVATE: Ipv4Addr = Ipv4Addr::new(10, 200, 0, 10);
 pub const METADATA: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
 pub const MACHINE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 2);
 
+pub const PUBLIC6: Ipv6Addr = Ipv6Addr::new(0x2600, 0, 0, 2, 0, 0, 0, 0x10);
+pub const PRIVATE6: Ipv6Addr = Ipv6Addr::new(0xfd12, 0, 0, 0, 0, 0, 0, 0x10);
+pub const METADATA6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
+pub const MACHINE6: Ipv6Addr = Ipv6Addr::new(0x2600, 0, 0, 1, 0, 0, 0, 2);
+pub const MACHINE_LINK: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2);
+
 /// Longer than a packet needs between two namespaces, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -26,9 +33,15 @@ const PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Debug, PartialEq, Eq)]
 pub enum Attempt {
     /// Somebody answered, and saw the connection come from here.
-    Answered(Ipv4Addr),
+    Answered(IpAddr),
     Refused,
     Silence,
+}
+
+impl Attempt {
+    pub fn answered(from: impl Into<IpAddr>) -> Self {
+        Self::Answered(from.into())
+    }
 }
 
 /// The world outside the machine.
@@ -57,7 +70,7 @@ pub fn on_a_machine(story: impl FnOnce(&Outside) + Send) {
 
 impl Outside {
     /// A service outside that says where connections come from.
-    pub fn serve(&self, address: Ipv4Addr, port: u16) -> TcpListener {
+    pub fn serve(&self, address: impl Into<IpAddr> + Send, port: u16) -> TcpListener {
         inside(self.as_fd(), || serve(address, port))
     }
 
@@ -72,6 +85,10 @@ impl Outside {
         ip(&format!("link set down0 netns /proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd()));
         ip("link set up0 up");
         ip("route add default via 192.0.2.1");
+        for address in [format!("{MACHINE6}/64"), format!("{MACHINE_LINK}/64")] {
+            ip(&format!("addr add {address} dev up0 nodad"));
+        }
+        ip("-6 route add default via 2600:0:0:1::1");
         self.run(|| {
             ip("link set down0 up");
             for address in ["192.0.2.1/24", "203.0.113.10/32", "10.200.0.10/32", "169.254.169.254/32"] {
@@ -79,6 +96,15 @@ impl Outside {
             }
             // So that a packet that kept a sandbox's address could be answered too.
             ip("route add 10.64.0.0/10 via 192.0.2.2");
+            for address in [
+                "2600:0:0:1::1/64".to_owned(),
+                format!("{PUBLIC6}/128"),
+                format!("{PRIVATE6}/128"),
+                format!("{METADATA6}/128"),
+            ] {
+                ip(&format!("addr add {address} dev down0 nodad"));
+            }
+            ip(&format!("-6 route add fd61:7300::/24 via {MACHINE6}"));
         });
     }
 }
@@ -101,8 +127,8 @@ pub fn inside<T: Send>(namespace: BorrowedFd<'_>, work: impl FnOnce() -> T + Sen
 }
 
 /// Listens in the calling thread's namespace, and tells whoever connects which address was seen.
-pub fn serve(address: Ipv4Addr, port: u16) -> TcpListener {
-    let listener = TcpListener::bind((address, port)).expect("the port is free");
+pub fn serve(address: impl Into<IpAddr>, port: u16) -> TcpListener {
+    let listener = TcpListener::bind((address.into(), port)).expect("the port is free");
     let accepting = listener.try_clone().expect("can be cloned");
     std::thread::spawn(move || {
         while let Ok((mut stream, peer)) = accepting.accept() {
@@ -114,7 +140,8 @@ pub fn serve(address: Ipv4Addr, port: u16) -> TcpListener {
 }
 
 /// Connects from a namespace to such a service.
-pub fn connect(from: BorrowedFd<'_>, to: Ipv4Addr, port: u16) -> Attempt {
+pub fn connect(from: BorrowedFd<'_>, to: impl Into<IpAddr>, port: u16) -> Attempt {
+    let to = to.into();
     inside(from, || match TcpStream::connect_timeout(&SocketAddr::from((to, port)), PATIENCE) {
         Ok(mut stream) => {
             let mut seen = String::new();
@@ -135,7 +162,7 @@ pub fn ip(args: &str) {
 
 /// Puts this thread into a new namespace with loopback up.
 fn new_namespace() -> OwnedFd {
-    let (namespace, _) = enter_new().expect("root may make network namespaces");
+    let (namespace, _) = enter_new(true).expect("root may make network namespaces");
     ip("link set lo up");
     namespace
 }

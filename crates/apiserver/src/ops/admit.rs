@@ -50,7 +50,7 @@ pub(super) fn admit(
     let mut unknown = prune_metadata(object);
     unknown.extend(compiled.schema.fill(object));
     rules::set_defaults(&target.resource, object);
-    let warnings = report(unknown, &options.duplicates, options.validation)?;
+    let mut warnings = report(unknown, &options.duplicates, options.validation)?;
     let mut errors = check(target, object, old);
     if let Some(old) = old {
         // What was wrong before may stay wrong: a stricter schema must not lock an object.
@@ -63,6 +63,7 @@ pub(super) fn admit(
         }
     }
     if errors.is_empty() {
+        warnings.extend(rules::warnings(&target.resource, object).into_iter().filter(|_| old.is_none()));
         return Ok(warnings);
     }
     let name = object["metadata"]["name"].as_str().unwrap_or_default();

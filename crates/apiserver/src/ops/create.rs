@@ -68,7 +68,8 @@ impl Api {
             }
             let warnings = admit::admit(target, &mut complete, None, Part::Main, options)?;
             rules::initial_status(resource, &mut complete);
-            let complete = target.to_stored(complete)?;
+            let mut complete = target.to_stored(complete)?;
+            let _held = self.assign_address(target, namespace, &mut complete)?;
             let name = complete["metadata"]["name"].as_str().unwrap_or_default().to_owned();
             let key = key(target, namespace, &name);
             let exists = self.store.get(&key);

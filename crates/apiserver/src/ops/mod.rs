@@ -1,11 +1,12 @@
 //! The operations on objects, shared by the HTTP handlers and the garbage collector.
 
 mod admit;
+mod assign;
 mod create;
 mod delete;
 mod update;
 
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -28,6 +29,8 @@ pub(crate) struct Api {
     pub registry: Arc<Registry>,
     /// Where new Pods are bound to.
     pub node_name: Option<String>,
+    /// Held while an address for a Service is chosen and written.
+    pub assigning: Mutex<()>,
     pub kubelet: RwLock<Option<axum::Router>>,
     /// Ends watches and background work.
     pub stopping: CancellationToken,

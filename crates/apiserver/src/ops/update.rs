@@ -116,7 +116,8 @@ impl Api {
             let written = match outcome {
                 Outcome::Unchanged => Ok(entry),
                 Outcome::Put(object) => {
-                    let object = target.to_stored(object)?;
+                    let mut object = target.to_stored(object)?;
+                    let _held = self.assign_address(target, namespace, &mut object)?;
                     self.put(key.clone(), Expect::Revision(entry.revision), object, options.dry_run)
                 }
                 Outcome::Remove(_) if options.dry_run => Ok(entry),
@@ -200,6 +201,7 @@ fn decide(
     if new["metadata"]["managedFields"].is_null() {
         set(&mut new["metadata"], "managedFields", old["metadata"]["managedFields"].clone());
     }
+    rules::keep_assigned(resource, &mut new, old);
     let warnings = admit::admit(target, &mut new, Some(old), part, options)?;
     if old["metadata"]["deletionTimestamp"].is_string() {
         let list = |object: &Value| object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();

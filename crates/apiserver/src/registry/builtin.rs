@@ -28,6 +28,7 @@ pub(crate) fn selectable_fields(collection: &str) -> &'static [&'static str] {
             "type",
         ],
         "secrets" => &["type"],
+        "services" => &["spec.clusterIP", "spec.type"],
         "nodes" => &["spec.unschedulable"],
         "namespaces" => &["status.phase"],
         _ => &[],

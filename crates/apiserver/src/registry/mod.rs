@@ -6,6 +6,7 @@ mod events;
 pub(crate) mod pod;
 mod resource;
 pub(crate) mod rules;
+pub(crate) mod service;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};

@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use serde_json::{Value, json};
 
-use super::{Resource, pod};
+use super::{Resource, pod, service};
 use crate::status::FieldError;
 
 /// Sets the defaults of a built-in kind.
@@ -14,7 +14,7 @@ pub(crate) fn set_defaults(resource: &Resource, object: &mut Value) {
     drop_nulls(object);
     match (&*resource.group, &*resource.plural) {
         ("", "pods") => pod::set_defaults(object),
-        ("", "services") => default_service(object),
+        ("", "services") => service::set_defaults(object),
         ("", "secrets") => fold_string_data(object),
         ("", "persistentvolumeclaims") => {
             if let Some(spec) = object.get_mut("spec") {
@@ -78,6 +78,18 @@ pub(crate) fn has_generation(resource: &Resource) -> bool {
     resource.custom || matches!(&*resource.plural, "pods" | "networkpolicies" | "customresourcedefinitions")
 }
 
+/// Carries over what the server has given to an object and its owner does not repeat.
+pub(crate) fn keep_assigned(resource: &Resource, new: &mut Value, old: &Value) {
+    if resource.is("", "services") {
+        service::keep_assigned(new, old);
+    }
+}
+
+/// What is accepted, but not done here.
+pub(crate) fn warnings(resource: &Resource, object: &Value) -> Vec<String> {
+    if resource.is("", "services") { service::warnings(object) } else { Vec::new() }
+}
+
 pub(crate) fn validate(
     resource: &Resource,
     object: &Value,
@@ -94,7 +106,7 @@ pub(crate) fn validate(
                 pod::validate_update(object, old, errors);
             }
         }
-        ("", "services") => validate_service(object, errors),
+        ("", "services") => service::validate(object, old, errors),
         ("", "configmaps" | "secrets") => validate_data(object, old, errors),
         ("", "persistentvolumeclaims") => validate_claim(object, old, errors),
         ("apiextensions.k8s.io", _) => errors.extend(super::crd::validate(object)),
@@ -121,46 +133,11 @@ fn drop_nulls(value: &mut Value) {
 }
 
 /// Sets a field that is not given. What is not an object has no fields and is left for validation to refuse.
-fn default(object: &mut Value, field: &str, value: Value) {
+pub(super) fn default(object: &mut Value, field: &str, value: Value) {
     if let Some(map) = object.as_object_mut() {
         let field = map.entry(field).or_insert(Value::Null);
         if field.is_null() {
             *field = value;
-        }
-    }
-}
-
-fn default_service(service: &mut Value) {
-    let Some(spec) = service.get_mut("spec").and_then(Value::as_object_mut) else { return };
-    spec.entry("type").or_insert(json!("ClusterIP"));
-    spec.entry("sessionAffinity").or_insert(json!("None"));
-    if spec["type"] != "ExternalName" {
-        spec.entry("internalTrafficPolicy").or_insert(json!("Cluster"));
-        spec.entry("ipFamilies").or_insert(json!(["IPv4"]));
-        spec.entry("ipFamilyPolicy").or_insert(json!("SingleStack"));
-        if let Some(address) = spec.get("clusterIP").cloned() {
-            spec.entry("clusterIPs").or_insert(json!([address]));
-        }
-    }
-    for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
-        default(port, "protocol", json!("TCP"));
-        if let Some(target) = port.get("port").cloned() {
-            default(port, "targetPort", target);
-        }
-    }
-}
-
-fn validate_service(service: &Value, errors: &mut Vec<FieldError>) {
-    let spec = &service["spec"];
-    let ports = spec["ports"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let portless = spec["clusterIP"] == "None" || spec["type"] == "ExternalName";
-    if ports.is_empty() && !portless {
-        errors.push(FieldError::required("spec.ports", ""));
-    }
-    for (at, port) in ports.iter().enumerate() {
-        if !port["port"].as_i64().is_some_and(|port| (1..=65535).contains(&port)) {
-            let path = format!("spec.ports[{at}].port");
-            errors.push(FieldError::invalid(path, &port["port"], "must be between 1 and 65535, inclusive"));
         }
     }
 }

@@ -17,6 +17,7 @@
 //! | `many` | hundreds of sandboxes, one after the other and at once |
 //! | `cluster` | the same manifest and the same controllers on a real kube-apiserver |
 //! | `network` | what sandboxes reach and what not, by default and by NetworkPolicies |
+//! | `services` | addresses of Services, as `kubectl expose` makes them |
 //! | `probes` | probes of every kind, and hooks |
 //! | `pool` | a template and a pool of Sandboxes that are ready before anybody asks |
 //! | `portforward` | `kubectl port-forward` to a program in a sandbox |
@@ -45,6 +46,7 @@ mod probes;
 mod python;
 mod runtime;
 mod sandboxes;
+mod services;
 mod storm;
 mod streams;
 mod terminal;

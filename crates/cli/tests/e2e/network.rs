@@ -1,13 +1,16 @@
 //! The network of real sandboxes, on a machine of their own with a world outside it. Every defence is attacked from
 //! inside, by root there.
 
-use asb_network::testing::{MACHINE, METADATA, Outside, PRIVATE, PUBLIC, on_a_machine, serve};
+use asb_network::testing::{
+    MACHINE, MACHINE_LINK, MACHINE6, METADATA, METADATA6, Outside, PRIVATE, PRIVATE6, PUBLIC, PUBLIC6,
+    on_a_machine, serve,
+};
 use serde_json::{Value, json};
 
 use crate::engine::{Engine, eventually, stdout, text};
 
 /// Connects to every address that follows, and prints for each what became of it.
-const PROBE: &str = r#"
+pub const PROBE: &str = r#"
 import os, socket, sys
 if not os.path.exists("/.asb/sandboxd"): sys.exit("not inside a sandbox")
 for target in sys.argv[1:]:
@@ -27,6 +30,8 @@ def attempt(what, how):
     except OSError as error: print(what, "failed")
 attempt("raw", lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW))
 attempt("icmp", lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP))
+attempt("raw6", lambda: socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6))
+attempt("bind6", lambda: socket.socket(socket.AF_INET6, socket.SOCK_DGRAM).bind(("fd12::77", 0)))
 attempt("packet", lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3)))
 def other_source():
     it = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -52,7 +57,7 @@ attempt("interface", device)
 "#;
 
 /// A Pod that does nothing, with its name as its label.
-fn pod(name: &str) -> String {
+pub fn pod(name: &str) -> String {
     format!(
         r#"
 apiVersion: v1
@@ -70,8 +75,12 @@ fn run(engine: &Engine, name: &str) {
     stdout(&engine.asb(&["run", "--detach", "--name", name]));
 }
 
-fn address(engine: &Engine, name: &str) -> String {
+pub fn address(engine: &Engine, name: &str) -> String {
     stdout(&engine.kubectl(&["get", "pod", name, "-o", "jsonpath={.status.podIP}"]))
+}
+
+fn address6(engine: &Engine, name: &str) -> String {
+    stdout(&engine.kubectl(&["get", "pod", name, "-o", "jsonpath={.status.podIPs[1].ip}"]))
 }
 
 /// What became of connecting from a sandbox to each of these.
@@ -82,7 +91,7 @@ fn probe(engine: &Engine, from: &str, targets: &[String]) -> Vec<String> {
     lines.lines().map(|line| line.split_once(' ').unwrap().1.to_owned()).collect()
 }
 
-fn with_engine(story: impl FnOnce(&mut Engine, &Outside) + Send) {
+pub fn with_engine(story: impl FnOnce(&mut Engine, &Outside) + Send) {
     on_a_machine(|outside| {
         let mut engine = Engine::start();
         story(&mut engine, outside);
@@ -96,13 +105,16 @@ fn sandbox_reaches_the_public_world_and_nothing_else() {
         let _public = outside.serve(PUBLIC, 80);
         let _private = outside.serve(PRIVATE, 80);
         let _metadata = outside.serve(METADATA, 80);
-        let _service = serve([0, 0, 0, 0].into(), 9000);
+        let _others = [PUBLIC6, PRIVATE6, METADATA6].map(|address| outside.serve(address, 80));
+        // On every address of the machine, of either family.
+        let _service = serve(std::net::Ipv6Addr::UNSPECIFIED, 9000);
         run(engine, "a");
         run(engine, "b");
-        let listen = "import socket\nit = socket.create_server(('', 80))\nprint('up', flush=True)\nwhile True: it.accept()[0].sendall(b'hello')";
+        let listen = "import socket\nit = socket.create_server(('', 80), family=socket.AF_INET6, dualstack_ipv6=True)\nprint('up', flush=True)\nwhile True: it.accept()[0].sendall(b'hello')";
         let _server = Background::start(engine, "b", listen);
         let api = engine.info["api"].as_str().unwrap().rsplit_once(':').unwrap().1.to_owned();
         let gateway = gateway(&address(engine, "a"));
+        let gateway6 = address6(engine, "a").rsplit_once(':').unwrap().0.to_owned() + ":1";
         let refused = [
             format!("{PRIVATE}:80"),
             format!("{METADATA}:80"),
@@ -113,11 +125,22 @@ fn sandbox_reaches_the_public_world_and_nothing_else() {
             "127.0.0.1:9000".to_owned(),
             format!("127.0.0.1:{api}"),
             format!("{}:80", address(engine, "b")),
+            // The same by IPv6.
+            format!("{PRIVATE6}:80"),
+            format!("{METADATA6}:80"),
+            format!("{MACHINE6}:9000"),
+            format!("{gateway6}:9000"),
+            format!("{MACHINE6}:{api}"),
+            format!("::1:{api}"),
+            format!("{}:80", address6(engine, "b")),
         ];
         for (target, outcome) in refused.iter().zip(probe(engine, "a", &refused)) {
             assert_eq!(outcome, "refused", "{target}");
         }
         assert_eq!(probe(engine, "a", &[format!("{PUBLIC}:80")]), [format!("answered {MACHINE}")]);
+        assert_eq!(probe(engine, "a", &[format!("{PUBLIC6}:80")]), [format!("answered {MACHINE6}")]);
+        let link = format!("{MACHINE_LINK}%eth0:9000");
+        assert!(!probe(engine, "a", std::slice::from_ref(&link))[0].starts_with("answered"), "{link}");
     });
 }
 
@@ -127,7 +150,7 @@ fn root_inside_can_neither_forge_packets_nor_change_its_interface() {
         run(engine, "a");
         let said = stdout(&engine.asb(&["exec", "a", "--", "python3", "-c", TRICKS, "10.200.0.77"]));
         let tried: Vec<_> = said.lines().collect();
-        assert_eq!(tried.len(), 7, "{said}");
+        assert_eq!(tried.len(), 9, "{said}");
         assert!(tried.iter().all(|line| line.ends_with(" failed")), "{said}");
     });
 }
@@ -160,7 +183,8 @@ fn policies_open_and_close_the_way_between_sandboxes() {
     });
 }
 
-const POLICIES: &str = r#"
+/// `client` may connect to the port `web` of `server`, and everybody may ask for names.
+pub const POLICIES: &str = r#"
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata: {name: server}
@@ -194,12 +218,13 @@ fn names_of_sandboxes_and_services_are_known_to_their_neighbours() {
             stdout(&engine.kubectl(&["label", "pod", name, "app=x"]));
         }
         let (a, b) = (address(engine, "a"), address(engine, "b"));
-        let lookup = |name: &str| {
-            let script =
-                "import socket, sys\nprint(*sorted({it[4][0] for it in socket.getaddrinfo(sys.argv[1], 1)}))";
-            let output = engine.asb(&["exec", "a", "--", "python3", "-c", script, name]);
+        let lookup_in = |family: &str, name: &str| {
+            let script = "import socket, sys\nfamily = getattr(socket, sys.argv[2])\nprint(*sorted({it[4][0] for it in socket.getaddrinfo(sys.argv[1], 1, family=family)}))";
+            let output = engine.asb(&["exec", "a", "--", "python3", "-c", script, name, family]);
             output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
         };
+        let lookup = |name: &str| lookup_in("AF_INET", name);
+        assert_eq!(lookup_in("AF_INET6", "b"), Some(address6(engine, "b")));
         for name in ["b", "b.default", "b.default.svc.cluster.local", "B.default.svc.cluster.local."] {
             assert_eq!(lookup(name).as_ref(), Some(&b), "{name}");
         }
@@ -253,7 +278,7 @@ fn open_connections_live_through_kill_nine_of_the_engine() {
 #[test]
 fn rules_come_back_at_once_when_a_firewall_is_reloaded() {
     with_engine(|engine, _| {
-        let _service = serve([0, 0, 0, 0].into(), 9000);
+        let _service = serve([0, 0, 0, 0], 9000);
         run(engine, "a");
         let flushed = std::process::Command::new("nft").args(["flush", "ruleset"]).status();
         assert!(flushed.expect("the tests need nftables").success());
@@ -352,14 +377,14 @@ fn gateway(address: &str) -> String {
 }
 
 /// A program that runs in a sandbox until this is dropped.
-struct Background(std::process::Child);
+pub struct Background(std::process::Child);
 
 impl Background {
     fn start(engine: &Engine, name: &str, script: &str) -> Self {
         Self::wait(engine.command(&["exec", name, "--", "python3", "-c", script]))
     }
 
-    fn start_in_pod(engine: &Engine, name: &str, script: &str) -> Self {
+    pub fn start_in_pod(engine: &Engine, name: &str, script: &str) -> Self {
         let program = std::env::var_os("KUBECTL").unwrap_or_else(|| "kubectl".into());
         let mut command = std::process::Command::new(program);
         command.arg("--kubeconfig").arg(engine.kubeconfig());

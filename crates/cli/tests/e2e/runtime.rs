@@ -64,17 +64,20 @@ fn neighbours_reach_each_other_by_the_policy_whatever_runtime_they_have() {
         "spec": {"podSelector": {}, "ingress": [{"from": [{"podSelector": {}}]}], "egress": [{}], "policyTypes": ["Ingress", "Egress"]},
     });
     stdout(&engine.kubectl_apply(&policy.to_string()));
-    let server = "cd /srv && echo answer > index.html && exec python3 -m http.server 80";
+    let server = "cd /srv && echo answer > index.html && exec python3 -m http.server 80 --bind ::";
     stdout(&engine.kubectl_apply(&pod("server", "gvisor", server)));
     stdout(&engine.kubectl_apply(&pod("client", "runc", "exec sleep 1000")));
     is_running(&engine, "server");
     is_running(&engine, "client");
-    let address = status(&engine, "server")["podIP"].as_str().unwrap().to_owned();
-    let script =
-        format!("import urllib.request as r; print(r.urlopen('http://{address}/', timeout=5).read())");
-    eventually("the client reaches the server", || {
-        text(&engine.kubectl(&["exec", "client", "--", "python3", "-c", &script])).contains("b'answer")
-    });
+    // One address, or two where this machine has IPv6.
+    for address in status(&engine, "server")["podIPs"].as_array().unwrap() {
+        let ip: std::net::IpAddr = address["ip"].as_str().unwrap().parse().unwrap();
+        let url = format!("http://{}/", std::net::SocketAddr::from((ip, 80)));
+        let script = format!("import urllib.request as r; print(r.urlopen('{url}', timeout=5).read())");
+        eventually("the client reaches the server", || {
+            text(&engine.kubectl(&["exec", "client", "--", "python3", "-c", &script])).contains("b'answer")
+        });
+    }
     finish(engine);
 }
 

@@ -1,7 +1,9 @@
 //! Questions read, and answers of our own written.
 
+use std::net::IpAddr;
+
 use hickory_proto::op::{Message, MessageType, OpCode, ResponseCode};
-use hickory_proto::rr::rdata::A;
+use hickory_proto::rr::rdata::{A, AAAA};
 use hickory_proto::rr::{DNSClass, RData, Record, RecordType};
 
 use super::zone::{Found, Zone};
@@ -44,12 +46,16 @@ pub fn reply(zone: &Zone, question: &[u8], datagram: bool) -> Reply {
     match found {
         Found::Elsewhere => return Reply::Forward,
         Found::Nothing => answer.metadata.response_code = ResponseCode::NXDomain,
-        Found::Addresses(addresses) if matches!(query.query_type, RecordType::A | RecordType::ANY) => {
-            let record = |address| Record::from_rdata(query.name.clone(), TTL, RData::A(A(address)));
-            answer.add_answers(addresses.into_iter().map(record));
-        }
         // There are no records of other types.
-        Found::Addresses(_) => {}
+        Found::Addresses(addresses) => {
+            let data = addresses.into_iter().map(|address| match address {
+                IpAddr::V4(address) => RData::A(A(address)),
+                IpAddr::V6(address) => RData::AAAA(AAAA(address)),
+            });
+            let kind = query.query_type;
+            let asked = data.filter(|data| kind == data.record_type() || kind == RecordType::ANY);
+            answer.add_answers(asked.map(|data| Record::from_rdata(query.name.clone(), TTL, data)));
+        }
     }
     answer.metadata.authoritative = true;
     answer.metadata.recursion_desired = message.metadata.recursion_desired;
@@ -103,7 +109,8 @@ pub mod tests {
     use hickory_proto::rr::Name;
 
     use super::*;
-    use crate::policy::{Facts, Labels, Sandbox};
+    use crate::address6::Block6;
+    use crate::policy::{Facts, Labels, Sandbox, Service};
 
     pub fn question(name: &str, kind: RecordType) -> Vec<u8> {
         let mut message = Message::new(77, MessageType::Query, OpCode::Query);
@@ -113,6 +120,11 @@ pub mod tests {
     }
 
     pub fn zone(sandboxes: usize) -> Zone {
+        Zone::of(&facts(sandboxes, None), None)
+    }
+
+    /// So many sandboxes of one name, and a service `front`, if it has an address.
+    fn facts(sandboxes: usize, service: Option<Ipv4Addr>) -> Facts {
         let sandbox = |at: usize| Sandbox {
             name: "web".to_owned(),
             namespace: "one".to_owned(),
@@ -120,9 +132,20 @@ pub mod tests {
             address: Ipv4Addr::from(0x0a58_0002 + at as u32),
             ports: vec![],
             host: None,
+            ready: true,
         };
         let sandboxes = (0..sandboxes).map(|at| (at.to_string(), sandbox(at))).collect();
-        Zone::of(&Facts { sandboxes, ..Facts::default() })
+        let service = service.map(|address| Service {
+            name: "front".to_owned(),
+            namespace: "one".to_owned(),
+            selector: None,
+            address: Some(address),
+            ports: vec![],
+            sticky: false,
+            unready: false,
+        });
+        let services = service.into_iter().map(|it| (it.name.clone(), it)).collect();
+        Facts { sandboxes, services, ..Facts::default() }
     }
 
     fn answered(reply: Reply) -> Message {
@@ -141,6 +164,18 @@ pub mod tests {
         assert_eq!((none.metadata.response_code, none.answers.len()), (ResponseCode::NoError, 0));
         let unknown = answered(reply(&zone(1), &question("x.one.svc.cluster.local.", RecordType::A), true));
         assert_eq!(unknown.metadata.response_code, ResponseCode::NXDomain);
+    }
+
+    #[test]
+    fn sandboxes_have_a_second_address_where_there_is_ipv6_and_services_have_not() {
+        let block = Block6::of_tag("0a1b2c");
+        let (own, service) = (Ipv4Addr::new(10, 88, 0, 2), Ipv4Addr::new(10, 127, 1, 1));
+        let zone = Zone::of(&facts(1, Some(service)), Some(block));
+        let ask = |name: &str| answered(reply(&zone, &question(name, RecordType::AAAA), true)).answers;
+        let answers = ask("web.one.svc.cluster.local.");
+        assert_eq!(answers.len(), 1);
+        assert_eq!(answers[0].data, RData::AAAA(AAAA(block.beside(own))));
+        assert!(ask("front.one.svc.cluster.local.").is_empty());
     }
 
     #[test]

@@ -1,13 +1,17 @@
 //! Packet filter rules as the kernel takes them: all of a batch or nothing.
 
 mod expression;
+mod family;
 
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use self::expression::{GOTO, value, verdict, write_match, write_verdict};
 pub use self::expression::{Match, Verdict};
+pub use self::family::Family;
+use crate::cidr::octets;
 use crate::netlink::{Buffer, Open, Socket, flag, kinds, netfilter_news};
+use crate::rules::Door;
 
 const SUBSYSTEM: u16 = 10;
 const BATCH_BEGIN: u16 = 0x10;
@@ -42,6 +46,8 @@ pub struct Hook {
 impl Hook {
     /// Before connections are tracked.
     pub const ARRIVAL: Self = Self { kind: "filter", number: 0, priority: -300 };
+    /// Where the destination address is changed.
+    pub const TRANSLATION: Self = Self { kind: "nat", number: 0, priority: -100 };
     pub const INPUT: Self = Self { kind: "filter", number: 1, priority: 0 };
     pub const FORWARD: Self = Self { kind: "filter", number: 2, priority: 0 };
     pub const OUTPUT: Self = Self { kind: "filter", number: 3, priority: 0 };
@@ -52,23 +58,38 @@ impl Hook {
 /// What the members of a set are.
 #[derive(Debug, Clone, Copy)]
 pub enum Kind {
-    Address,
-    AddressAndPort,
-    InterfaceAndAddress,
+    Address(Family),
+    AddressAndPort(Family),
+    InterfaceAndAddress(Family),
+    /// Of IPv4, as everything about services.
+    TwoAddresses,
     /// From an address to a chain.
-    AddressToChain,
+    AddressToChain(Family),
+    /// From an address, a protocol and a port to a chain.
+    DoorToChain,
 }
 
 impl Kind {
     /// The type as the `nft` program prints it, and the length of a key.
     fn key(self) -> (u32, u32) {
         const ADDRESS: u32 = 7;
+        const ADDRESS6: u32 = 8;
+        const PROTOCOL: u32 = 12;
         const SERVICE: u32 = 13;
         const INTERFACE: u32 = 41;
+        let address = |family| if family == Family::V4 { (ADDRESS, 4) } else { (ADDRESS6, 16) };
         match self {
-            Self::Address | Self::AddressToChain => (ADDRESS, 4),
-            Self::AddressAndPort => (ADDRESS << 6 | SERVICE, 8),
-            Self::InterfaceAndAddress => (INTERFACE << 6 | ADDRESS, 20),
+            Self::Address(family) | Self::AddressToChain(family) => address(family),
+            Self::AddressAndPort(family) => {
+                let (kind, length) = address(family);
+                (kind << 6 | SERVICE, length + 4)
+            }
+            Self::InterfaceAndAddress(family) => {
+                let (kind, length) = address(family);
+                (INTERFACE << 6 | kind, 16 + length)
+            }
+            Self::TwoAddresses => (ADDRESS << 6 | ADDRESS, 8),
+            Self::DoorToChain => (ADDRESS << 12 | PROTOCOL << 6 | SERVICE, 12),
         }
     }
 }
@@ -82,24 +103,34 @@ pub struct Element {
 }
 
 impl Element {
-    pub fn address(address: Ipv4Addr) -> Self {
-        Self { key: address.octets().to_vec(), chain: None }
+    pub fn address(address: IpAddr) -> Self {
+        Self { key: octets(address), chain: None }
     }
 
-    pub fn address_and_port(address: Ipv4Addr, port: u16) -> Self {
-        // Each part takes a whole register of four bytes.
-        let key = [&address.octets()[..], &port.to_be_bytes(), &[0, 0]].concat();
+    pub fn address_and_port(address: IpAddr, port: u16) -> Self {
+        // Each part takes whole registers of four bytes.
+        let key = [&octets(address)[..], &port.to_be_bytes(), &[0, 0]].concat();
         Self { key, chain: None }
     }
 
-    pub fn interface_and_address(interface: &str, address: Ipv4Addr) -> Self {
+    pub fn interface_and_address(interface: &str, address: IpAddr) -> Self {
         let mut key = interface.as_bytes().to_vec();
         key.resize(16, 0);
-        key.extend(address.octets());
+        key.extend(octets(address));
         Self { key, chain: None }
     }
 
-    pub fn to_chain(address: Ipv4Addr, chain: &str) -> Self {
+    pub fn twice(address: Ipv4Addr) -> Self {
+        Self { key: [address.octets(), address.octets()].concat(), chain: None }
+    }
+
+    pub fn door(door: &Door, chain: &str) -> Self {
+        let protocol = [door.protocol.number(), 0, 0, 0];
+        let key = [&door.address.octets()[..], &protocol, &door.port.to_be_bytes(), &[0, 0]].concat();
+        Self { key, chain: Some(chain.to_owned()) }
+    }
+
+    pub fn to_chain(address: IpAddr, chain: &str) -> Self {
         Self { chain: Some(chain.to_owned()), ..Self::address(address) }
     }
 }
@@ -171,7 +202,7 @@ impl Batch {
         let (id, (key_type, key_length)) = (self.sets, kind.key());
         self.message(NEWSET, flag::CREATE, |message| {
             message.text(2, name);
-            if matches!(kind, Kind::AddressToChain) {
+            if matches!(kind, Kind::AddressToChain(_) | Kind::DoorToChain) {
                 message.number(3, MAP);
                 message.number(6, TO_VERDICT);
                 message.number(7, 0);

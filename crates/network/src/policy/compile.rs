@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
 use super::{
-    Allowed, Facts, Labels, Namespaces, Policy, PolicyPeer, PolicyPort, PortChoice, Sandbox, public,
+    Allowed, Facts, Labels, Namespaces, Policy, PolicyPeer, PolicyPort, PortChoice, Sandbox, public, service,
 };
 use crate::cidr::Cidr;
 use crate::rules::{Chains, Direction, Peer, Port, Protocol, Rule, Ruleset, fingerprint};
@@ -30,6 +30,7 @@ pub fn compile(facts: &Facts, gateway: Ipv4Addr) -> Ruleset {
         let chains = known.entry(ids).or_insert_with(|| compiler.chains(&policies)).clone();
         compiler.rules.sandboxes.insert(sandbox.address, chains);
     }
+    service::compile(facts, &mut compiler.rules);
     compiler.rules
 }
 
@@ -45,7 +46,10 @@ impl Compiler<'_> {
         let egress = allowed(policies, |policy| policy.egress.as_deref());
         let ingress = allowed(policies, |policy| policy.ingress.as_deref());
         let (out, machine) = match egress {
-            None => (vec![Rule { peer: public(), port: Port::Any }], self.resolver([Port::Any].into_iter())),
+            None => {
+                let public = public().map(|peer| Rule { peer, port: Port::Any });
+                (public.to_vec(), self.resolver([Port::Any].into_iter()))
+            }
             Some(allowed) => (self.rules_of(&allowed), self.machine(&allowed)),
         };
         let into = ingress.map(|allowed| self.rules_of(&allowed)).unwrap_or_default();
@@ -84,7 +88,7 @@ impl Compiler<'_> {
             }
             for peer in peers.unwrap_or_default() {
                 if let PolicyPeer::Block { cidr, except } = peer
-                    && cidr.length() == 32
+                    && cidr.is_single()
                 {
                     let peer = Peer::Block { cidr: *cidr, except: except.clone() };
                     rules.extend(ports.iter().map(|port| Rule { peer: peer.clone(), port: port.clone() }));

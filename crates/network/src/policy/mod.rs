@@ -12,6 +12,7 @@ mod compile;
 #[cfg(test)]
 mod model;
 mod selector;
+mod service;
 #[cfg(test)]
 mod tests;
 
@@ -22,6 +23,7 @@ use serde::Serialize;
 
 pub use self::compile::compile;
 pub use self::selector::{Expression, Labels, Operator, Selector};
+pub use self::service::{Service, ServicePort, Target};
 use crate::cidr::Cidr;
 use crate::rules::{Peer, Protocol};
 
@@ -41,9 +43,22 @@ pub const NOT_PUBLIC: [Cidr; 11] = [
     Cidr::literal([240, 0, 0, 0], 4),
 ];
 
+/// The public internet of IPv6, and what of it is not: addresses for other protocols, which may lead anywhere (Teredo,
+/// 6to4), and those for examples.
+pub const PUBLIC6: Cidr = Cidr::literal6([0x2000, 0], 3);
+pub const NOT_PUBLIC6: [Cidr; 4] = [
+    Cidr::literal6([0x2001, 0], 23),
+    Cidr::literal6([0x2001, 0xdb8], 32),
+    Cidr::literal6([0x2002, 0], 16),
+    Cidr::literal6([0x3fff, 0], 20),
+];
+
 /// Where a sandbox may connect to that no policy selects for the way out.
-pub fn public() -> Peer {
-    Peer::Block { cidr: Cidr::EVERYTHING, except: NOT_PUBLIC.to_vec() }
+pub fn public() -> [Peer; 2] {
+    [
+        Peer::Block { cidr: Cidr::EVERYTHING, except: NOT_PUBLIC.to_vec() },
+        Peer::Block { cidr: PUBLIC6, except: NOT_PUBLIC6.to_vec() },
+    ]
 }
 
 /// All that decides who may talk to whom.
@@ -55,7 +70,7 @@ pub struct Facts {
     pub namespaces: BTreeMap<String, Labels>,
     /// By an id of the caller's.
     pub policies: BTreeMap<String, Policy>,
-    /// By an id of the caller's. They decide nothing but names.
+    /// By an id of the caller's. They decide about names, and where addresses of their own lead.
     pub services: BTreeMap<String, Service>,
 }
 
@@ -70,6 +85,8 @@ pub struct Sandbox {
     pub ports: Vec<NamedPort>,
     /// Its place below the name of a service.
     pub host: Option<Host>,
+    /// Services lead to it.
+    pub ready: bool,
 }
 
 /// `hostname.subdomain`, where a service has the name of the subdomain.
@@ -77,15 +94,6 @@ pub struct Sandbox {
 pub struct Host {
     pub hostname: String,
     pub subdomain: String,
-}
-
-/// A name for all sandboxes that it selects.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Service {
-    pub name: String,
-    pub namespace: String,
-    /// `None`: nobody.
-    pub selector: Option<Selector>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,18 +1,34 @@
 //! What policies mean, said as plainly as possible, to compare the compiled rules with. For tests.
 
-use std::net::Ipv4Addr;
+use std::net::IpAddr;
 
-use super::{Allowed, Facts, NOT_PUBLIC, Namespaces, Policy, PolicyPeer, PolicyPort, PortChoice, Sandbox};
-use crate::rules::Packet;
+use super::{
+    Allowed, Facts, NOT_PUBLIC, NOT_PUBLIC6, Namespaces, PUBLIC6, Policy, PolicyPeer, PolicyPort, PortChoice,
+    Sandbox,
+};
+use crate::cidr::Cidr;
+use crate::rules::{Packet, Ruleset};
 
 /// Whether a first packet between sandboxes, or between one and the world outside, may pass.
 pub fn passes(facts: &Facts, packet: &Packet) -> bool {
-    let find = |address: Ipv4Addr| facts.sandboxes.values().find(|sandbox| sandbox.address == address);
+    let find = |address: IpAddr| {
+        let has = |sandbox: &&Sandbox| {
+            address == IpAddr::from(sandbox.address)
+                || address == IpAddr::from(Ruleset::block6().beside(sandbox.address))
+        };
+        facts.sandboxes.values().find(has)
+    };
     let (from, to) = (find(packet.source), find(packet.destination));
     let out = from.is_none_or(|sandbox| {
         let policies = selecting(facts, sandbox, |policy| policy.egress.is_some());
         match policies.is_empty() {
-            true => !NOT_PUBLIC.iter().any(|block| block.contains(packet.destination)),
+            true => {
+                let within = |blocks: &[Cidr]| blocks.iter().any(|block| block.contains(packet.destination));
+                match packet.destination {
+                    IpAddr::V4(_) => !within(&NOT_PUBLIC),
+                    IpAddr::V6(_) => within(&[PUBLIC6]) && !within(&NOT_PUBLIC6),
+                }
+            }
             false => policies.iter().any(|policy| {
                 let rules = policy.egress.as_ref().unwrap();
                 rules.iter().any(|rule| allows(facts, policy, rule, packet.destination, to, packet, to))
@@ -43,7 +59,7 @@ fn allows(
     facts: &Facts,
     policy: &Policy,
     rule: &Allowed,
-    peer: Ipv4Addr,
+    peer: IpAddr,
     peer_sandbox: Option<&Sandbox>,
     packet: &Packet,
     target: Option<&Sandbox>,

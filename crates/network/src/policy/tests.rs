@@ -1,6 +1,6 @@
 //! Tables for what people write, and random worlds for what nobody thought of.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use proptest::collection::{btree_map, vec};
 use proptest::option;
@@ -31,6 +31,7 @@ fn facts(policies: Vec<Policy>) -> Facts {
         labels: labels(&[("app", name)]),
         address,
         ports,
+        ready: true,
     };
     let web = NamedPort { name: "web".to_owned(), protocol: Protocol::Tcp, port: 8080 };
     Facts {
@@ -55,8 +56,8 @@ fn block(cidr: &str, except: &[&str]) -> Option<Vec<PolicyPeer>> {
     Some(vec![PolicyPeer::Block { cidr: cidr.parse().unwrap(), except }])
 }
 
-fn tcp(source: Ipv4Addr, destination: Ipv4Addr, port: u16) -> Packet {
-    Packet { source, destination, port: Some((Protocol::Tcp, port)) }
+fn tcp(source: impl Into<IpAddr>, destination: impl Into<IpAddr>, port: u16) -> Packet {
+    Packet { source: source.into(), destination: destination.into(), port: Some((Protocol::Tcp, port)) }
 }
 
 fn rules(policies: Vec<Policy>) -> Ruleset {
@@ -76,6 +77,52 @@ fn without_policies_only_public_addresses_and_the_resolver_are_reached() {
     assert!(rules.reaches_machine(&tcp(A, GATEWAY, 53)));
     assert!(!rules.reaches_machine(&tcp(A, GATEWAY, 22)));
     assert!(!rules.reaches_machine(&tcp(A, PUBLIC, 53)), "another address of the machine");
+}
+
+#[test]
+fn the_same_holds_for_ipv6() {
+    let six = |address| Ruleset::block6().beside(address);
+    let parse = |text: &str| text.parse::<Ipv6Addr>().unwrap();
+    let closed = rules(vec![]);
+    assert!(closed.passes(&tcp(six(A), parse("2600::1"), 443)));
+    let private = [
+        "::1",
+        "::",
+        "::ffff:10.0.0.1",
+        "64:ff9b::a9fe:a9fe",
+        "100::1",
+        "2001::1",
+        "2001:db8::1",
+        "2002:a9fe:a9fe::1",
+        "3fff::1",
+        "5f00::1",
+        "fc00::1",
+        "fd00:ec2::254",
+        "fe80::1",
+        "fec0::1",
+        "ff02::1",
+    ];
+    for address in private {
+        assert!(!closed.passes(&tcp(six(A), parse(address), 80)), "{address}");
+    }
+    assert!(!closed.passes(&tcp(six(A), six(B), 80)) && !closed.passes(&tcp(parse("2600::1"), six(A), 80)));
+    assert!(
+        !closed.reaches_machine(&tcp(six(A), six(GATEWAY), 53)),
+        "names are resolved at the other address"
+    );
+    let out = policy("a", None, Some(vec![Allowed { peers: with("b"), ports: None }]));
+    let into = policy("b", Some(vec![Allowed { peers: with("a"), ports: None }]), None);
+    let open = rules(vec![out, into]);
+    assert!(open.passes(&tcp(six(A), six(B), 80)) && !open.passes(&tcp(six(B), six(A), 80)));
+    assert!(!open.passes(&tcp(six(A), parse("2600::1"), 443)), "the default for this direction is replaced");
+    let blocks = |cidr, except: &[&str]| {
+        rules(vec![policy("a", None, Some(vec![Allowed { peers: block(cidr, except), ports: None }]))])
+    };
+    let some = blocks("2600::/16", &["2600:1::/32"]);
+    assert!(some.passes(&tcp(six(A), parse("2600:2::1"), 443)));
+    assert!(!some.passes(&tcp(six(A), parse("2600:1::1"), 443)) && !some.passes(&tcp(A, PUBLIC, 443)));
+    assert!(!blocks("::/0", &[]).reaches_machine(&tcp(six(A), parse("2600::2"), 22)));
+    assert!(blocks("2600::2/128", &[]).reaches_machine(&tcp(six(A), parse("2600::2"), 22)));
 }
 
 #[test]
@@ -113,7 +160,7 @@ fn names_of_ports_are_those_of_the_sandbox_that_is_connected_to() {
     let rules = rules(vec![out, into]);
     assert!(rules.passes(&tcp(A, B, 8080)));
     assert!(!rules.passes(&tcp(A, B, 8081)) && !rules.passes(&tcp(A, PUBLIC, 8080)));
-    let ping = Packet { source: A, destination: B, port: None };
+    let ping = Packet { source: A.into(), destination: B.into(), port: None };
     assert!(!rules.passes(&ping), "a protocol without ports fits no port");
 }
 
@@ -140,7 +187,7 @@ fn resolver_is_allowed_as_on_a_cluster() {
     let system = || Namespaces::Selected(selector(&[("kubernetes.io/metadata.name", "kube-system")]));
     let udp = || Some(vec![PolicyPort { protocol: Protocol::Udp, port: Some(PortChoice::Range(53, 53)) }]);
     let asks = |policy, protocol| {
-        let packet = Packet { source: A, destination: GATEWAY, port: Some((protocol, 53)) };
+        let packet = Packet { source: A.into(), destination: GATEWAY.into(), port: Some((protocol, 53)) };
         rules(vec![policy]).reaches_machine(&packet)
     };
     let usual = dns(system(), selector(&[("k8s-app", "kube-dns")]), udp());
@@ -185,18 +232,24 @@ fn any_selector() -> impl Strategy<Value = Selector> {
         .prop_map(|(labels, expressions)| Selector { labels, expressions })
 }
 
-fn any_address() -> impl Strategy<Value = Ipv4Addr> {
+fn any_address() -> impl Strategy<Value = IpAddr> {
+    let sandbox = |last| Ipv4Addr::new(10, 88, 0, last);
+    let others = ["10.1.2.3", "169.254.169.254", "2600::1", "2001:db8::1", "fd00:ec2::254", "64:ff9b::a00:1"];
     prop_oneof![
-        (2u8..6).prop_map(|last| Ipv4Addr::new(10, 88, 0, last)),
-        Just(PUBLIC),
-        Just(Ipv4Addr::new(10, 1, 2, 3)),
-        Just(Ipv4Addr::new(169, 254, 169, 254)),
+        2 => (2u8..6).prop_map(move |last| sandbox(last).into()),
+        2 => (2u8..6).prop_map(move |last| Ruleset::block6().beside(sandbox(last)).into()),
+        1 => Just(PUBLIC.into()),
+        3 => proptest::sample::select(others.to_vec()).prop_map(|text| text.parse().unwrap()),
     ]
 }
 
 fn any_cidr() -> impl Strategy<Value = Cidr> {
-    (any_address(), prop_oneof![Just(0u8), Just(8), Just(24), Just(31), Just(32)])
-        .prop_map(|(address, length)| Cidr::new(address, length).unwrap())
+    (any_address(), prop_oneof![Just(0u8), Just(8), Just(24), Just(31), Just(32)]).prop_map(
+        |(address, length)| {
+            let length = if address.is_ipv4() { length } else { length * 4 };
+            Cidr::new(address, length).unwrap()
+        },
+    )
 }
 
 fn any_protocol() -> impl Strategy<Value = Protocol> {
@@ -208,7 +261,10 @@ fn any_allowed() -> impl Strategy<Value = Allowed> {
     let peer = prop_oneof![
         (namespaces, any_selector())
             .prop_map(|(namespaces, selector)| PolicyPeer::Sandboxes { namespaces, selector }),
-        (any_cidr(), vec(any_cidr(), 0..=2)).prop_map(|(cidr, except)| PolicyPeer::Block { cidr, except }),
+        (any_cidr(), vec(any_cidr(), 0..=2)).prop_map(|(cidr, mut except)| {
+            except.retain(|except| except.is_ipv6() == cidr.is_ipv6());
+            PolicyPeer::Block { cidr, except }
+        }),
     ];
     let choice = prop_oneof![
         (1u16..5, 0u16..3).prop_map(|(first, more)| PortChoice::Range(first, first + more)),
@@ -245,7 +301,15 @@ fn any_facts() -> impl Strategy<Value = Facts> {
                 let address = Ipv4Addr::new(10, 88, 0, 2 + at as u8);
                 (
                     at.to_string(),
-                    Sandbox { name: at.to_string(), host: None, namespace, labels, address, ports },
+                    Sandbox {
+                        name: at.to_string(),
+                        host: None,
+                        ready: true,
+                        namespace,
+                        labels,
+                        address,
+                        ports,
+                    },
                 )
             });
             Facts { sandboxes: sandboxes.collect(), namespaces, policies, ..Facts::default() }

@@ -1,10 +1,10 @@
 //! A network on a machine of its own, and sandboxes that are nothing but namespaces.
 
-use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
+use std::net::{IpAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use asb_network::policy::{Labels, Sandbox};
+use asb_network::policy::{Allowed, Labels, Namespaces, Policy, PolicyPeer, Sandbox, Selector};
 use asb_network::testing::{self, Outside};
 use asb_network::{Namespace, Network};
 
@@ -46,6 +46,7 @@ pub fn known(name: &str, namespace: &Namespace) -> Sandbox {
         address: namespace.address,
         ports: Vec::new(),
         host: None,
+        ready: true,
     }
 }
 
@@ -55,11 +56,33 @@ pub fn inside<T: Send>(sandbox: &Namespace, work: impl FnOnce() -> T + Send) -> 
 }
 
 /// Who sent the datagram that `send` makes arrive, if it does.
-pub fn arrives(receiver: &UdpSocket, send: impl FnOnce()) -> Option<SocketAddrV4> {
+pub fn arrives(receiver: &UdpSocket, send: impl FnOnce()) -> Option<IpAddr> {
     receiver.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
     send();
-    match receiver.recv_from(&mut [0; 64]) {
-        Ok((_, SocketAddr::V4(from))) => Some(from),
-        _ => None,
+    receiver.recv_from(&mut [0; 64]).ok().map(|(_, from)| from.ip())
+}
+
+pub fn app(name: &str) -> Selector {
+    Selector { labels: Labels::from([("app".to_owned(), name.to_owned())]), expressions: Vec::new() }
+}
+
+/// A policy for the sandboxes of one label.
+pub fn allow(selector: &str, ingress_from: Option<&str>, egress_to: Option<&str>) -> Policy {
+    let with = |name: &str| {
+        let peer = PolicyPeer::Sandboxes { namespaces: Namespaces::Own, selector: app(name) };
+        vec![Allowed { peers: Some(vec![peer]), ports: None }]
+    };
+    Policy {
+        namespace: "default".to_owned(),
+        selector: app(selector),
+        ingress: ingress_from.map(with),
+        egress: egress_to.map(with),
     }
+}
+
+/// What a program of the machine says.
+pub fn text(program: &str, args: &str) -> String {
+    let output = std::process::Command::new(program).args(args.split(' ')).output().unwrap();
+    assert!(output.status.success(), "{program} {args}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }

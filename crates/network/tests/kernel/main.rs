@@ -5,4 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod machine;
+mod reuse;
+mod services;
+mod six;
 mod stories;

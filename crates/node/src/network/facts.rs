@@ -2,8 +2,9 @@
 
 use std::net::Ipv4Addr;
 
-use asb_network::policy::{Host, NamedPort, Sandbox, Selector, Service};
+use asb_network::policy::{Host, NamedPort, Sandbox, Selector, Service, ServicePort, Target};
 use k8s_openapi::api::core::v1::{self, Pod};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 
 use super::policy::protocol;
@@ -25,18 +26,40 @@ pub fn sandbox(pod: &Pod, address: Ipv4Addr) -> Sandbox {
         address,
         ports: ports.collect(),
         host: host(pod),
+        ready: is_ready(pod),
     }
 }
 
-/// What a Service says about names. An address of its own it does not have here: its name stands for its Pods.
+/// What a Service says: its name stands for its address if it has one, and else for its Pods.
 pub fn service(service: &v1::Service) -> Service {
-    let selector = service.spec.as_ref().and_then(|spec| spec.selector.clone());
-    let selector = selector.filter(|labels| !labels.is_empty());
+    let spec = service.spec.clone().unwrap_or_default();
+    let selector = spec.selector.filter(|labels| !labels.is_empty());
     Service {
         name: service.name_any(),
         namespace: service.namespace().unwrap_or_default(),
         selector: selector.map(|labels| Selector { labels, expressions: Vec::new() }),
+        address: spec.cluster_ip.and_then(|address| address.parse().ok()),
+        ports: spec.ports.iter().flatten().filter_map(port).collect(),
+        sticky: spec.session_affinity.as_deref() == Some("ClientIP"),
+        unready: spec.publish_not_ready_addresses == Some(true),
     }
+}
+
+fn port(port: &v1::ServicePort) -> Option<ServicePort> {
+    let number = |value: i32| u16::try_from(value).ok().filter(|port| *port > 0);
+    let target = match &port.target_port {
+        None => Target::Number(number(port.port)?),
+        Some(IntOrString::Int(target)) => Target::Number(number(*target)?),
+        Some(IntOrString::String(name)) => Target::Name(name.clone()),
+    };
+    Some(ServicePort { protocol: protocol(port.protocol.as_deref()).ok()?, port: number(port.port)?, target })
+}
+
+/// Whether a Service leads to it: a Pod that is on its way out gets no new connections.
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let mut ready = conditions.filter(|it| it.type_ == "Ready").map(|it| it.status == "True");
+    pod.metadata.deletion_timestamp.is_none() && ready.next() == Some(true)
 }
 
 /// The name of the Sandbox whose Pod it is, which stays when the Pod is another; else the Pod's own.
@@ -79,6 +102,44 @@ mod tests {
         assert_eq!(ports, [("web", Protocol::Tcp, 80), ("dns", Protocol::Udp, 53)]);
         assert_eq!((known.labels["a"].as_str(), known.name.as_str()), ("b", "box"));
         assert_eq!(known.host, Some(Host { hostname: "h".into(), subdomain: "s".into() }));
+        assert!(!known.ready);
+    }
+
+    #[test]
+    fn a_pod_is_ready_until_it_is_deleted() {
+        let ready = |status: &str, deleted: Option<&str>| {
+            let pod = json!({
+                "metadata": {"name": "p", "deletionTimestamp": deleted},
+                "status": {"conditions": [
+                    {"type": "ContainersReady", "status": "True"}, {"type": "Ready", "status": status},
+                ]},
+            });
+            sandbox(&serde_json::from_value(pod).unwrap(), Ipv4Addr::LOCALHOST).ready
+        };
+        assert!(ready("True", None));
+        assert!(!ready("False", None) && !ready("True", Some("2026-01-01T00:00:00Z")));
+    }
+
+    #[test]
+    fn addresses_and_ports_of_a_service_are_known() {
+        let read = |spec| {
+            let object = json!({"metadata": {"name": "s", "namespace": "one"}, "spec": spec});
+            service(&serde_json::from_value(object).unwrap())
+        };
+        let known = read(json!({
+            "clusterIP": "10.127.1.1", "sessionAffinity": "ClientIP", "ports": [
+                {"port": 80}, {"port": 81, "targetPort": 8081, "protocol": "UDP"}, {"port": 82, "targetPort": "web"},
+                {"port": 83, "targetPort": 99999},
+            ],
+        }));
+        assert_eq!((known.address, known.sticky), (Some(Ipv4Addr::new(10, 127, 1, 1)), true));
+        let expected = [
+            ServicePort { protocol: Protocol::Tcp, port: 80, target: Target::Number(80) },
+            ServicePort { protocol: Protocol::Udp, port: 81, target: Target::Number(8081) },
+            ServicePort { protocol: Protocol::Tcp, port: 82, target: Target::Name("web".into()) },
+        ];
+        assert_eq!(known.ports, expected);
+        assert_eq!(read(json!({"clusterIP": "None"})).address, None);
     }
 
     #[test]

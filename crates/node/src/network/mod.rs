@@ -13,12 +13,13 @@ mod policy;
 mod watch;
 
 use std::collections::{HashMap, HashSet};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use asb_network::dns::{self, Resolver};
+use asb_network::policy::Sandbox;
 use asb_network::{Addresses, Network};
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
@@ -91,6 +92,11 @@ impl Wires {
         self.network.as_ref().err()
     }
 
+    /// The IPv6 address of the Pod that has this address, unless it has loopback only.
+    pub fn beside(&self, address: Ipv4Addr, alone: bool) -> Option<Ipv6Addr> {
+        self.network.as_ref().ok().filter(|_| !alone)?.beside(address)
+    }
+
     /// Where Pods ask for names.
     pub fn resolver(&self) -> Option<Ipv4Addr> {
         let network = self.network.as_ref().ok()?;
@@ -158,7 +164,9 @@ impl Wires {
         match &self.network {
             Ok(network) if wired => {
                 self.mute(pod_uid, address).await;
-                network.give_back(address);
+                if let Err(error) = blocking(network, move |network| network.give_back(address)).await {
+                    tracing::warn!(pod = pod_uid, %address, error, "the address of a Pod will not be used again");
+                }
             }
             // Of a network that an earlier engine had.
             Err(_) if wired => {}
@@ -183,12 +191,14 @@ impl Wires {
     /// Learns the latest form of a Pod; one that has no rules yet is none of ours.
     pub fn note_pod(&self, pod: &Pod) {
         self.note(|facts| {
-            let Some(known) = facts.sandboxes.get_mut(&uid(pod)) else { return };
+            let Some(known) = facts.sandboxes.get(&uid(pod)) else { return };
             let latest = facts::sandbox(pod, known.address);
-            if *known != latest {
-                *known = latest;
+            // That a Pod is ready is of interest only to Services: without one, a start costs nothing more.
+            let was = Sandbox { ready: latest.ready, ..known.clone() };
+            if was != latest || (known.ready != latest.ready && facts.awaits(&latest)) {
                 self.changed.notify_one();
             }
+            facts.sandboxes.insert(uid(pod), latest);
         });
     }
 

@@ -1,9 +1,9 @@
 //! From NetworkPolicy objects to the network's plain facts. Pure.
 
-use asb_network::Protocol;
 use asb_network::policy::{
     Allowed, Expression, Namespaces, Operator, Policy, PolicyPeer, PolicyPort, PortChoice, Selector,
 };
+use asb_network::{Cidr, Protocol};
 use k8s_openapi::api::networking::v1::{
     IPBlock, NetworkPolicy, NetworkPolicyPeer, NetworkPolicyPort, NetworkPolicySpec,
 };
@@ -51,9 +51,7 @@ fn allowed(
     let given = |length: usize| length > 0;
     let peers = peers.as_deref().filter(|peers| given(peers.len())).map(|peers| {
         let each = peers.iter().enumerate();
-        let peers: Result<Vec<_>, String> =
-            each.map(|(at, one)| peer(&format!("{path}, peer {at}"), one)).collect();
-        peers.map(|peers| peers.into_iter().flatten().collect())
+        each.map(|(at, one)| peer(&format!("{path}, peer {at}"), one)).collect()
     });
     let ports = ports.as_deref().filter(|ports| given(ports.len())).map(|ports| {
         let each = ports.iter().enumerate();
@@ -62,8 +60,7 @@ fn allowed(
     Ok(Allowed { peers: peers.transpose()?, ports: ports.transpose()? })
 }
 
-/// `None` for a block of IPv6 addresses, which no sandbox has or reaches.
-fn peer(path: &str, peer: &NetworkPolicyPeer) -> Result<Option<PolicyPeer>, String> {
+fn peer(path: &str, peer: &NetworkPolicyPeer) -> Result<PolicyPeer, String> {
     if let Some(block) = &peer.ip_block {
         return ip_block(path, block);
     }
@@ -75,17 +72,16 @@ fn peer(path: &str, peer: &NetworkPolicyPeer) -> Result<Option<PolicyPeer>, Stri
         return Err(format!("{path}: names nobody"));
     }
     let selector = selector(&format!("{path}.podSelector"), peer.pod_selector.as_ref())?;
-    Ok(Some(PolicyPeer::Sandboxes { namespaces, selector }))
+    Ok(PolicyPeer::Sandboxes { namespaces, selector })
 }
 
-fn ip_block(path: &str, block: &IPBlock) -> Result<Option<PolicyPeer>, String> {
-    let is_ipv6 = |cidr: &&String| cidr.contains(':');
-    if is_ipv6(&&block.cidr) {
-        return Ok(None);
-    }
-    let read = |cidr: &String| cidr.parse().map_err(|error| format!("{path}.ipBlock: {error}"));
-    let except = block.except.iter().flatten().filter(|cidr| !is_ipv6(cidr)).map(read);
-    Ok(Some(PolicyPeer::Block { cidr: read(&block.cidr)?, except: except.collect::<Result<_, _>>()? }))
+fn ip_block(path: &str, block: &IPBlock) -> Result<PolicyPeer, String> {
+    let read = |cidr: &String| cidr.parse::<Cidr>().map_err(|error| format!("{path}.ipBlock: {error}"));
+    let cidr = read(&block.cidr)?;
+    let mut except = block.except.iter().flatten().map(read).collect::<Result<Vec<_>, _>>()?;
+    // What is of the other family is not in the block anyway.
+    except.retain(|except| except.is_ipv6() == cidr.is_ipv6());
+    Ok(PolicyPeer::Block { cidr, except })
 }
 
 fn port(path: &str, port: &NetworkPolicyPort) -> Result<PolicyPort, String> {
@@ -159,12 +155,15 @@ mod tests {
     }
 
     #[test]
-    fn absent_and_empty_peers_are_everybody_and_unusable_ones_nobody() {
+    fn absent_and_empty_peers_are_everybody_and_others_whom_they_name() {
         let peers =
             |to: Value| read(json!({"podSelector": {}, "egress": [{"to": to}]})).unwrap().egress.unwrap();
         assert_eq!(peers(json!(null))[0].peers, None);
         assert_eq!(peers(json!([]))[0].peers, None);
-        assert_eq!(peers(json!([{"ipBlock": {"cidr": "::/0"}}]))[0].peers, Some(vec![]), "never everybody");
+        let blocks = peers(json!([{"ipBlock": {"cidr": "::/0", "except": ["fc00::/7"]}}]));
+        let six = |text: &str| text.parse::<Cidr>().unwrap();
+        let block = PolicyPeer::Block { cidr: six("::/0"), except: vec![six("fc00::/7")] };
+        assert_eq!(blocks[0].peers, Some(vec![block]));
         let own = peers(json!([{"podSelector": {"matchLabels": {"a": "b"}}}]));
         assert!(matches!(
             &own[0].peers.as_deref().unwrap()[0],

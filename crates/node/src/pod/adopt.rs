@@ -108,7 +108,9 @@ fn take_place(worker: &mut Worker, sandboxes: &[Sandbox]) {
     let Some((sandbox, namespace)) = held else { return };
     let Some(address) = sandbox.spec().address else { return };
     let alone = !is_wired(sandbox);
-    (worker.place, worker.address) = (Some(Place { address, alone, namespace }), Some(address));
+    let place = Place { address, alone, namespace };
+    worker.address6 = place.beside(&worker.node);
+    (worker.place, worker.address) = (Some(place), Some(address));
     let others: HashSet<_> =
         sandboxes.iter().filter_map(|it| Some((it.spec().address?, is_wired(it)))).collect();
     for (other, wired) in others.into_iter().filter(|(other, _)| *other != address) {

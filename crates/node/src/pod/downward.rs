@@ -1,7 +1,7 @@
 //! What a Pod may be told about itself: `fieldRef` and `resourceFieldRef`, as the kubelet answers them. Pure.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceFieldSelector};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -34,7 +34,12 @@ pub fn field_of_metadata(pod: &Pod, path: &str) -> Result<String, String> {
 }
 
 /// A field for a variable: also what is known only once the Pod has its place.
-pub fn field_for_variable(pod: &Pod, path: &str, address: Ipv4Addr) -> Result<String, String> {
+pub fn field_for_variable(
+    pod: &Pod,
+    path: &str,
+    address: Ipv4Addr,
+    address6: Option<Ipv6Addr>,
+) -> Result<String, String> {
     let spec = pod.spec.as_ref();
     let of_spec = |value: Option<&String>| value.cloned().unwrap_or_default();
     match path {
@@ -44,7 +49,11 @@ pub fn field_for_variable(pod: &Pod, path: &str, address: Ipv4Addr) -> Result<St
             Ok(if name.is_empty() { "default".to_owned() } else { name })
         }
         "status.hostIP" | "status.hostIPs" => Ok(HOST_ADDRESS.to_owned()),
-        "status.podIP" | "status.podIPs" => Ok(address.to_string()),
+        "status.podIP" => Ok(address.to_string()),
+        "status.podIPs" => Ok(match address6 {
+            Some(six) => format!("{address},{six}"),
+            None => address.to_string(),
+        }),
         _ => field_of_metadata(pod, path).map_err(|problem| {
             format!("{problem}, spec.nodeName, spec.serviceAccountName, status.hostIP or status.podIP")
         }),
@@ -148,10 +157,12 @@ mod tests {
             ("status.podIPs", "10.88.0.9"),
             ("status.hostIP", HOST_ADDRESS),
         ] {
-            assert_eq!(field_for_variable(&pod(), path, address).as_deref(), Ok(expected), "{path}");
+            assert_eq!(field_for_variable(&pod(), path, address, None).as_deref(), Ok(expected), "{path}");
         }
+        let both = field_for_variable(&pod(), "status.podIPs", address, Some(Ipv6Addr::LOCALHOST));
+        assert_eq!(both.as_deref(), Ok("10.88.0.9,::1"));
         for path in ["metadata.labels", "metadata.name['x']", "spec.hostname", ""] {
-            assert!(field_for_variable(&pod(), path, address).is_err(), "{path} was taken");
+            assert!(field_for_variable(&pod(), path, address, None).is_err(), "{path} was taken");
         }
     }
 

@@ -3,7 +3,7 @@
 //! What is imported comes first, later entries win, and only `env[].value` is expanded, with what the Pod itself set
 //! before it: the variables of the image are not known to Kubernetes.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 use k8s_openapi::api::core::v1::{Container, EnvFromSource, EnvVarSource, Pod};
 
@@ -17,6 +17,7 @@ use crate::references::{Kind, References};
 pub struct Sources<'a> {
     pub references: &'a References,
     pub address: Ipv4Addr,
+    pub address6: Option<Ipv6Addr>,
     pub ceiling: Ceiling,
 }
 
@@ -112,7 +113,7 @@ fn referred(
 ) -> Result<Option<String>, Refusal> {
     let unsupported = |problem: String| Refusal::new("Unsupported", format!("{path}.{problem}"));
     if let Some(field) = &source.field_ref {
-        let value = downward::field_for_variable(pod, &field.field_path, sources.address);
+        let value = downward::field_for_variable(pod, &field.field_path, sources.address, sources.address6);
         return value.map(Some).map_err(|problem| unsupported(format!("fieldRef.fieldPath: {problem}")));
     }
     if let Some(selector) = &source.resource_field_ref {
@@ -189,7 +190,7 @@ mod tests {
             &pod,
             Slot::Main(0),
             &container,
-            &Sources { references, address: Ipv4Addr::LOCALHOST, ceiling },
+            &Sources { references, address: Ipv4Addr::LOCALHOST, address6: None, ceiling },
         )
     }
 

@@ -62,6 +62,7 @@ impl Worker {
     pub(super) async fn began(&mut self, index: usize, began: Began) {
         let Began { place, volumes, references, result, skipped } = began;
         self.address = place.as_ref().map(|place| place.address);
+        self.address6 = place.as_ref().and_then(|place| place.beside(&self.node));
         (self.place, self.volumes) = (place, volumes);
         match result {
             Ok(sandbox) => {

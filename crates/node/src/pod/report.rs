@@ -22,6 +22,7 @@ pub(super) async fn report(worker: &mut Worker, outcome: Option<Outcome>, now: S
         outcome,
         refusal: worker.refused.as_ref(),
         address: worker.address,
+        address6: worker.address6,
         since: worker.since,
         now,
     });

@@ -1,7 +1,7 @@
 //! From a container of a Pod to what the runtime starts. Pure: everything it needs comes as arguments.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::{Component, Path, PathBuf};
 
 use asb_runtime::{Image, Limits, MemoryDir, Mount, Spec};
@@ -46,6 +46,7 @@ pub struct Parts<'a> {
     /// What the image wants outside its root.
     pub image_volumes: Vec<Mount>,
     pub address: Ipv4Addr,
+    pub address6: Option<Ipv6Addr>,
     /// Whether the Pod has loopback only.
     pub alone: bool,
     /// Who answers when the Pod asks for a name.
@@ -78,7 +79,8 @@ pub fn translate(pod: &Pod, slot: Slot, parts: Parts<'_>) -> Result<Spec, Refusa
         .of(pod)
         .ok_or_else(|| Refusal::new("InvalidPod", "spec.containers: at least one is required"))?;
     let security = container.security_context.as_ref();
-    let sources = Sources { references: parts.references, address: parts.address, ceiling: parts.ceiling };
+    let Parts { references, address, address6, ceiling, .. } = parts;
+    let sources = Sources { references, address, address6, ceiling };
     let env = env::variables(pod, slot, container, &sources)?;
     let limits = limits(slot, container, parts.ceiling.memory)?;
     let memory = limits.memory_bytes.unwrap_or(parts.ceiling.memory);
@@ -267,6 +269,7 @@ mod tests {
             image,
             image_volumes: vec![volume("/data"), volume("/cache")],
             address: Ipv4Addr::LOCALHOST,
+            address6: None,
             alone: false,
             resolver: None,
             volumes: &volumes,

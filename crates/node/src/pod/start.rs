@@ -1,7 +1,7 @@
 //! From a container that should run to one that does: image, variables, volumes, network, sandbox.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -30,6 +30,13 @@ pub struct Place {
     pub alone: bool,
     /// `None`: made by the first container that starts, or gone with the last that ran.
     pub namespace: Option<OwnedFd>,
+}
+
+impl Place {
+    /// Its IPv6 address, if it has one.
+    pub fn beside(&self, node: &Node) -> Option<Ipv6Addr> {
+        node.shared.wires().beside(self.address, self.alone)
+    }
 }
 
 /// What a start needs. All of it is its own: the task of the Pod goes on meanwhile.
@@ -109,6 +116,7 @@ impl Start {
             image: held.image.clone(),
             image_volumes,
             address: place.address,
+            address6: place.beside(&self.node),
             alone: place.alone,
             resolver: shared.wires().resolver(),
             volumes: &volumes,

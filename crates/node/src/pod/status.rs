@@ -1,6 +1,6 @@
 //! From what was seen of its containers to the status of a Pod, as the kubelet writes it. Pure.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::SystemTime;
 
 use jiff::Timestamp;
@@ -29,6 +29,7 @@ pub struct Facts<'a> {
     /// Why the Pod is refused, if it is.
     pub refusal: Option<&'a Refusal>,
     pub address: Option<Ipv4Addr>,
+    pub address6: Option<Ipv6Addr>,
     /// When the Pod was first looked at.
     pub since: SystemTime,
     pub now: SystemTime,
@@ -68,7 +69,8 @@ pub fn status(facts: &Facts<'_>) -> Value {
     });
     if let Some(address) = facts.address {
         status["podIP"] = json!(address);
-        status["podIPs"] = json!([{"ip": address}]);
+        let all = std::iter::once(IpAddr::from(address)).chain(facts.address6.map(IpAddr::from));
+        status["podIPs"] = all.map(|ip| json!({"ip": ip})).collect();
     }
     if let Some(refusal) = facts.refusal {
         status["reason"] = json!(refusal.reason);
@@ -264,6 +266,7 @@ mod tests {
 
     const SINCE: SystemTime = SystemTime::UNIX_EPOCH;
     const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 2);
+    const SIX: Ipv6Addr = Ipv6Addr::new(0xfd61, 0, 0, 0, 0, 0, 0, 2);
 
     fn pod(spec: Value) -> Pod {
         serde_json::from_value(json!({"metadata": {"name": "box", "uid": "u"}, "spec": spec})).unwrap()
@@ -276,7 +279,17 @@ mod tests {
     fn facts<'a>(pod: &'a Pod, seen: &'a [Seen], outcome: Option<Outcome>) -> Facts<'a> {
         let now = SINCE + Duration::from_secs(50);
         let address = Some(ADDRESS);
-        Facts { pod, conditions: &[], seen, outcome, refusal: None, address, since: SINCE, now }
+        Facts {
+            pod,
+            conditions: &[],
+            seen,
+            outcome,
+            refusal: None,
+            address,
+            address6: Some(SIX),
+            since: SINCE,
+            now,
+        }
     }
 
     fn running() -> Seen {
@@ -311,6 +324,7 @@ mod tests {
         let (pod, seen) = (one_container(), [Seen { restarts: 2, ..running() }]);
         let status = status(&facts(&pod, &seen, None));
         assert_eq!((&status["phase"], &status["podIP"]), (&json!("Running"), &json!("10.88.0.2")));
+        assert_eq!(status["podIPs"], json!([{"ip": "10.88.0.2"}, {"ip": "fd61::2"}]));
         assert!(conditions(&status).iter().all(|(_, status, _)| *status == "True"));
         let container = &status["containerStatuses"][0];
         assert_eq!((&container["restartCount"], &container["imageID"]), (&json!(2), &json!("id")));

@@ -11,7 +11,7 @@
 //! While a container starts, nothing is reported: that takes milliseconds, and then there is more to tell.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -76,6 +76,7 @@ pub(super) struct Worker {
     pub place: Option<Place>,
     /// Its address, also while the place is in the hands of a start.
     pub address: Option<Ipv4Addr>,
+    pub address6: Option<Ipv6Addr>,
     pub volumes: Option<Arc<BTreeMap<String, Prepared>>>,
     pub starting: Option<(usize, BoxFuture<'static, Began>)>,
     /// What is being started needs its image first.
@@ -117,6 +118,7 @@ impl Worker {
             refused: None,
             place: None,
             address: None,
+            address6: None,
             volumes: None,
             starting: None,
             pulling: false,

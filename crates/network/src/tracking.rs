@@ -1,0 +1,117 @@
+//! Connections that the kernel remembers. What belongs to one of them passes without being judged again, so they must be
+//! forgotten before somebody else has an address of theirs.
+
+use std::io;
+use std::net::IpAddr;
+
+use crate::cidr::octets;
+use crate::netlink::{Buffer, Socket, attributes, flag};
+
+const SUBSYSTEM: u16 = 1;
+const GET: u16 = 1;
+const DELETE: u16 = 2;
+
+/// What is said of a connection. The packets of either direction have a tuple; the source of the second is who was
+/// really connected to.
+const ORIGINAL: u16 = 1;
+const REPLY: u16 = 2;
+const ID: u16 = 12;
+const ZONE: u16 = 18;
+const FILTER: u16 = 25;
+/// Of a tuple.
+const ADDRESSES: u16 = 1;
+const SOURCE: u16 = 1;
+const SOURCE6: u16 = 3;
+
+/// Forgets every connection from or to this address.
+pub fn forget(address: IpAddr) -> io::Result<()> {
+    let mut found = Vec::new();
+    for tuple in [ORIGINAL, REPLY] {
+        // The kernel looks for them; one that is too old for that tells of all.
+        let question = |message: &mut Buffer| {
+            message.nested(tuple, |tuple| {
+                tuple
+                    .nested(ADDRESSES, |addresses| addresses.attribute(source_of(address), &octets(address)));
+            });
+            message.nested(FILTER, |filter| {
+                const BY_SOURCE: u32 = 1;
+                filter.attribute(tuple, &BY_SOURCE.to_ne_bytes());
+            });
+        };
+        found.extend(find(family(address), question, |it| it == address)?);
+    }
+    found.iter().try_for_each(remove)
+}
+
+/// Forgets every connection with such an address, out of all that there are.
+pub fn forget_all(is_meant: impl Fn(IpAddr) -> bool) -> io::Result<()> {
+    const EITHER: u8 = 0;
+    find(EITHER, |_| {}, is_meant)?.iter().try_for_each(remove)
+}
+
+/// What names a connection for good.
+struct Connection {
+    family: u8,
+    original: Vec<u8>,
+    id: Vec<u8>,
+    zone: Option<Vec<u8>>,
+}
+
+fn find(
+    family: u8,
+    question: impl FnOnce(&mut Buffer),
+    is_meant: impl Fn(IpAddr) -> bool,
+) -> io::Result<Vec<Connection>> {
+    let mut message = Buffer::default();
+    let open = message.message((SUBSYSTEM << 8) | GET, flag::DUMP);
+    message.put(&[family, 0, 0, 0]);
+    question(&mut message);
+    message.end_message(open);
+    let mut found = Vec::new();
+    Socket::netfilter()?.dump(&message, |answer| {
+        let (Some(family), Some(body)) = (answer.first(), answer.get(4..)) else { return };
+        let get = |wanted: u16| attributes(body).find(|(kind, _)| *kind == wanted).map(|(_, value)| value);
+        let meant = |tuple: u16| get(tuple).and_then(source).is_some_and(&is_meant);
+        if let (true, Some(original), Some(id)) = (meant(ORIGINAL) || meant(REPLY), get(ORIGINAL), get(ID)) {
+            let zone = get(ZONE).map(<[u8]>::to_vec);
+            found.push(Connection { family: *family, original: original.to_vec(), id: id.to_vec(), zone });
+        }
+    })?;
+    Ok(found)
+}
+
+fn source(tuple: &[u8]) -> Option<IpAddr> {
+    let (_, addresses) = attributes(tuple).find(|(kind, _)| *kind == ADDRESSES)?;
+    attributes(addresses).find_map(|(kind, value)| match kind {
+        SOURCE => Some(<[u8; 4]>::try_from(value).ok()?.into()),
+        SOURCE6 => Some(<[u8; 16]>::try_from(value).ok()?.into()),
+        _ => None,
+    })
+}
+
+fn source_of(address: IpAddr) -> u16 {
+    if address.is_ipv4() { SOURCE } else { SOURCE6 }
+}
+
+fn family(address: IpAddr) -> u8 {
+    const AF_INET: u8 = 2;
+    const AF_INET6: u8 = 10;
+    if address.is_ipv4() { AF_INET } else { AF_INET6 }
+}
+
+/// Removes a connection; one that is over by now is as good as removed.
+fn remove(connection: &Connection) -> io::Result<()> {
+    let mut message = Buffer::default();
+    let open = message.message((SUBSYSTEM << 8) | DELETE, flag::ACK);
+    message.put(&[connection.family, 0, 0, 0]);
+    message.group(ORIGINAL, &connection.original);
+    message.attribute(ID, &connection.id);
+    if let Some(zone) = &connection.zone {
+        message.attribute(ZONE, zone);
+    }
+    message.end_message(open);
+    match Socket::netfilter()?.execute(&message) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
