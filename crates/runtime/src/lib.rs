@@ -19,16 +19,19 @@ pub mod image;
 pub mod leak;
 pub mod machine;
 pub mod native;
+pub mod powers;
 mod process;
 mod remove;
+pub mod rootless;
 mod sandbox;
 pub mod spec;
 pub mod tree;
 
-pub use cgroup::Stats;
+pub use cgroup::{Enforced, Stats};
 pub use error::Error;
 pub use image::{Image, Images, RootFs};
 pub use native::Native;
+pub use powers::Powers;
 pub use sandbox::{
     Attach, Ended, Exec, Exit, FailureKind, ReadEnd, SANDBOXD_PORT, Sandbox, Session, SessionControl,
     TerminalSize, WriteEnd,

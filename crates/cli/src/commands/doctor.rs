@@ -10,7 +10,6 @@ use serde::Serialize;
 
 use crate::args::Doctor;
 use crate::data_dir::DataDir;
-use crate::failure::hinted;
 
 #[derive(Debug, Serialize)]
 struct Report {
@@ -27,12 +26,6 @@ struct Runtime {
 }
 
 pub async fn run(data_dir: &DataDir, doctor: &Doctor) -> anyhow::Result<ExitCode> {
-    if !rustix::process::geteuid().is_root() {
-        return Err(hinted(
-            "asb doctor needs root",
-            "run it as the user the engine runs as: sandboxes are tried out",
-        ));
-    }
     data_dir.create()?;
     let mut facts = machine::facts();
     facts.push(network(data_dir.path()).await?);

@@ -27,7 +27,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub use self::stored::stored;
 use crate::cgroup::Cgroups;
 use crate::ids::Ids;
-use crate::{Error, Sandbox, SandboxId, Spec};
+use crate::powers::{self, Powers};
+use crate::{Enforced, Error, Sandbox, SandboxId, Spec};
 
 /// The launch file and the spec, in a sandbox's directory.
 const SANDBOX_FILE: &str = "sandbox.json";
@@ -41,6 +42,7 @@ pub struct Native {
 /// What all handles of one driver share.
 pub(crate) struct Shared {
     directory: PathBuf,
+    powers: Powers,
     programs: programs::Programs,
     pub cgroups: Cgroups,
     ids: Ids,
@@ -75,10 +77,12 @@ impl Native {
             .map_err(fail("close to others", &directory))?;
         let programs =
             programs::Programs::write(&directory).map_err(fail("write the programs to", &directory))?;
-        let cgroups = Cgroups::detect(&directory).map_err(fail("read", Path::new("/proc/self/mountinfo")))?;
-        let ids = Ids::open(&directory).map_err(fail("open the table of ids in", &directory))?;
+        let powers = powers::here();
+        let cgroups =
+            Cgroups::detect(&directory, powers).map_err(fail("read", Path::new("/proc/self/mountinfo")))?;
+        let ids = Ids::open(&directory, powers).map_err(fail("open the table of ids in", &directory))?;
         let (known, parked, parking) = Default::default();
-        let shared = Shared { directory, programs, cgroups, ids, known, parked, parking };
+        let shared = Shared { directory, powers, programs, cgroups, ids, known, parked, parking };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -102,6 +106,11 @@ impl Native {
     /// Removes what was made ahead. For the end of the program; what it does not remove, the next one does.
     pub async fn unpark(&self) {
         slot::unpark(&self.shared).await;
+    }
+
+    /// Which limits hold here.
+    pub fn enforced(&self) -> Enforced {
+        self.shared.cgroups.enforced()
     }
 
     /// Every sandbox that has not been deleted, started by this process or an earlier one.
