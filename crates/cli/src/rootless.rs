@@ -18,7 +18,8 @@ pub fn enter(command: &Command, data_dir: &DataDir) -> anyhow::Result<()> {
         false => None,
     };
     let members = ["sandboxes", "probe/state"].map(|place| rootless::members(&data_dir.path().join(place)));
-    rootless::enter(engine, &members.concat(), rootless::maps())
+    let members: Vec<_> = members.concat().into_iter().chain(rootless::keeper(data_dir.path())).collect();
+    rootless::enter(engine, &members, rootless::maps())
         .context("failed to become root of a user namespace, without which there are no sandboxes")
 }
 

@@ -17,6 +17,7 @@
 //! | `apply` | rules → packet filter, by differences |
 //! | `dns` | names of sandboxes for sandboxes, and the way to all other names |
 //! | `forwarding` | lets the machine pass packets on for sandboxes only |
+//! | `machine` | keeps a network that is not in the machine's own namespace off the machine |
 //! | `nft`, `link`, `netlink` | the kernel's languages |
 //! | `leak`, `testing` | for tests: what was left behind, and a machine of their own |
 
@@ -27,6 +28,7 @@ pub mod dns;
 mod forwarding;
 pub mod leak;
 mod link;
+pub mod machine;
 mod namespace;
 mod netlink;
 mod network;

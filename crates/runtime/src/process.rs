@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use asb_supervisor::launch::Identity;
 use rustix::io::Errno;
@@ -19,6 +20,14 @@ impl Process {
         // Read after opening: if the pid has been given to another process, its start time is different.
         let same = start_time(identity.pid) == Some(identity.start_time) && boot_id()? == identity.boot_id;
         Ok(same.then_some(process))
+    }
+
+    /// What a process of ours can be found by later.
+    pub fn identify(pid: u32) -> io::Result<Identity> {
+        let pid = i32::try_from(pid).map_err(io::Error::other)?;
+        let start_time = start_time(pid).ok_or(io::ErrorKind::NotFound)?;
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Ok(Identity { pid, start_time, boot_id: boot_id()?, at: since.as_nanos() as u64 })
     }
 
     /// Opens whatever process has the pid now.

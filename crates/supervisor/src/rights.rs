@@ -33,9 +33,7 @@ pub fn give_up(slot: &Slot) -> Result<()> {
     let (uid, gid) = (Uid::from_raw(slot.supervisor_id), Gid::from_raw(slot.supervisor_id));
     set_thread_res_gid(gid, gid, gid).step("take the supervisor's group")?;
     set_thread_res_uid(uid, uid, uid).step("take the supervisor's id")?;
-    let none = CapabilitySet::empty();
-    let nothing = CapabilitySets { effective: none, permitted: none, inheritable: none };
-    set_capabilities(None, nothing).step("give up every capability")?;
+    drop_capabilities()?;
     set_no_new_privs(true).step("refuse new privileges")?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable).step("forbid being traced")
 }
@@ -65,6 +63,12 @@ pub fn become_user(namespace: &OwnedFd, powers: Powers, program: &Program) -> st
     let held = if program.uid == 0 { kept } else { CapabilitySet::empty() };
     let none = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: held, permitted: held, inheritable: none })
+}
+
+pub fn drop_capabilities() -> Result<()> {
+    let none = CapabilitySet::empty();
+    let nothing = CapabilitySets { effective: none, permitted: none, inheritable: none };
+    set_capabilities(None, nothing).step("give up every capability")
 }
 
 /// Where there is one id, the kernel lets nobody change groups: those of the user stay.

@@ -28,6 +28,7 @@ pub use self::stored::stored;
 use crate::cgroup::Cgroups;
 use crate::ids::Ids;
 use crate::powers::{self, Powers};
+use crate::rootless::Hub;
 use crate::{Enforced, Error, Sandbox, SandboxId, Spec};
 
 /// The launch file and the spec, in a sandbox's directory.
@@ -106,6 +107,12 @@ impl Native {
     /// Removes what was made ahead. For the end of the program; what it does not remove, the next one does.
     pub async fn unpark(&self) {
         slot::unpark(&self.shared).await;
+    }
+
+    /// The network that joins sandboxes where the machine's own cannot; `None` for root.
+    pub fn hub(&self, data_dir: &Path) -> std::io::Result<Option<Hub>> {
+        let program = &self.shared.programs.supervisor;
+        self.shared.powers.is_rootless().then(|| Hub::open(data_dir, program)).transpose()
     }
 
     /// Which limits hold here.

@@ -8,15 +8,19 @@
 //! Without subordinate ids the namespace has one id. What follows from that is decided by [`crate::Powers`], once; all
 //! else is the same code that root runs.
 
+mod hub;
 mod ids;
 mod namespace;
+mod outside;
 
 use std::path::Path;
 
 use asb_supervisor::launch::{Identity, file};
 
+pub use self::hub::{Hub, in_new_network};
 pub use self::ids::{Lack, Maps};
 pub use self::namespace::{Error, enter};
+pub use self::outside::{NoWay, Outside};
 
 /// What may be in a namespace that is to be entered again.
 #[derive(Debug, Clone)]
@@ -31,6 +35,11 @@ pub fn members(dir: &Path) -> Vec<Member> {
         serde_json::from_slice(&text).ok().map(Member)
     };
     entries.filter_map(|entry| identity(&entry.path())).collect()
+}
+
+/// The process that holds the network of a data directory's engine.
+pub fn keeper(data_dir: &Path) -> Option<Member> {
+    hub::read(data_dir).map(|record| Member(record.keeper))
 }
 
 /// Why the user who runs this has only one id for sandboxes, if so.

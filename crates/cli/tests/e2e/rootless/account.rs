@@ -1,7 +1,6 @@
 //! An ordinary user of the machine, made for one test, whose engine must leave nothing behind.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,6 +10,15 @@ use serde_json::Value;
 
 use crate::engine::{ASB, assert_nothing_left, eventually, kubectl, stdout, text};
 
+/// What the user's programs see of the machine, where nobody else does: a device for ways outside that everybody may open,
+/// as most machines have it, and none of the programs that are not to be there. Then they become the user's.
+const BECOME: &str = r#"
+mount -t tmpfs -o mode=755 none /dev/net && mknod -m 666 /dev/net/tun c 10 200 || exit 1
+for hidden in $HIDDEN; do mount --bind /dev/null "$hidden" || exit 1; done
+unset HIDDEN
+exec setpriv --reuid "$1" --regid "$2" --clear-groups "$3" "${@:4}"
+"#;
+
 /// The files of users are changed by one program at a time, which others do not wait for.
 static USERS: Mutex<()> = Mutex::new(());
 
@@ -18,6 +26,7 @@ pub struct Account {
     name: String,
     pub uid: u32,
     gid: u32,
+    hidden: &'static str,
     /// Everybody may read it: holds the user's home, and `asb`.
     top: tempfile::TempDir,
 }
@@ -25,6 +34,11 @@ pub struct Account {
 impl Account {
     /// One with subordinate ids, or with none but its own.
     pub fn new(subordinate: bool) -> Self {
+        Self::without("", subordinate)
+    }
+
+    /// One who does not see these programs.
+    pub fn without(hidden: &'static str, subordinate: bool) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("asb-e2e-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let top = tempfile::tempdir().unwrap();
@@ -38,7 +52,7 @@ impl Account {
         users(add.args(["-K", &ids[0], "-K", &ids[1], &name]));
         std::fs::set_permissions(&home, PermissionsExt::from_mode(0o700)).unwrap();
         let found = home.metadata().unwrap();
-        Self { name, uid: found.uid(), gid: found.gid(), top }
+        Self { name, uid: found.uid(), gid: found.gid(), hidden, top }
     }
 
     pub fn home(&self) -> PathBuf {
@@ -52,9 +66,11 @@ impl Account {
 
     /// A program of this user's, with nothing of the test's environment.
     pub fn command(&self, program: impl AsRef<Path>, args: &[&str]) -> Command {
-        let mut command = Command::new(program.as_ref());
-        command.args(args).uid(self.uid).gid(self.gid).current_dir("/").env_clear();
-        command.env("HOME", self.home()).env("PATH", "/usr/local/bin:/usr/bin:/bin");
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "bash", "-c", BECOME, "bash"]);
+        command.args([self.uid, self.gid].map(|id| id.to_string())).arg(program.as_ref()).args(args);
+        command.current_dir("/").env_clear().env("HOME", self.home()).env("HIDDEN", self.hidden);
+        command.env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }

@@ -1,6 +1,7 @@
 //! `asb` by an ordinary user of the machine: what works, what is weaker and says so, and what a sandbox cannot do.
 
 mod account;
+mod network;
 
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
