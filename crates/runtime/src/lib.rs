@@ -12,6 +12,7 @@
 //! [`Native::list`] finds everything again.
 
 mod cgroup;
+mod count;
 pub mod driver;
 mod error;
 mod ids;

@@ -73,8 +73,8 @@ fn cgroups() -> Fact {
         let missing = missing.join(", ");
         match powers::here().is_rootless() {
             true => format!(
-                "weaker than as root: no {missing}, so no limits but 1024 processes for each user of a sandbox, no freezing \
-                 and no measurements by them; start the engine where cgroups are delegated to this user, as with \
+                "weaker than as root: no {missing}, so no limits but 1024 processes for each user of a sandbox, and no \
+                 freezing; start the engine where cgroups are delegated to this user, as with \
                  `systemd-run --user --scope -p Delegate=yes asb up`, or as root"
             ),
             false => format!(

@@ -257,7 +257,7 @@ impl Cgroups {
             None => Err(Failure {
                 step: "find a cgroup hierarchy for controller",
                 path: controller.into(),
-                source: io::ErrorKind::Unsupported.into(),
+                source: io::Error::new(io::ErrorKind::Unsupported, "not available without cgroups"),
             }),
         }
     }

@@ -43,7 +43,7 @@ pub struct Native {
 /// What all handles of one driver share.
 pub(crate) struct Shared {
     directory: PathBuf,
-    powers: Powers,
+    pub powers: Powers,
     programs: programs::Programs,
     pub cgroups: Cgroups,
     ids: Ids,

@@ -15,7 +15,8 @@ use crate::engine::{ASB, assert_nothing_left, eventually, kubectl, stdout, text}
 const BECOME: &str = r#"
 mount -t tmpfs -o mode=755 none /dev/net && mknod -m 666 /dev/net/tun c 10 200 || exit 1
 for hidden in $HIDDEN; do mount --bind /dev/null "$hidden" || exit 1; done
-unset HIDDEN
+for cgroup in $CGROUPS; do echo $$ > "$cgroup/cgroup.procs" || exit 1; done
+unset HIDDEN CGROUPS
 exec setpriv --reuid "$1" --regid "$2" --clear-groups "$3" "${@:4}"
 "#;
 
@@ -27,6 +28,8 @@ pub struct Account {
     pub uid: u32,
     gid: u32,
     hidden: &'static str,
+    /// That the user's programs are started in.
+    cgroups: Mutex<Vec<PathBuf>>,
     /// Everybody may read it: holds the user's home, and `asb`.
     top: tempfile::TempDir,
 }
@@ -52,7 +55,7 @@ impl Account {
         users(add.args(["-K", &ids[0], "-K", &ids[1], &name]));
         std::fs::set_permissions(&home, PermissionsExt::from_mode(0o700)).unwrap();
         let found = home.metadata().unwrap();
-        Self { name, uid: found.uid(), gid: found.gid(), hidden, top }
+        Self { name, uid: found.uid(), gid: found.gid(), hidden, cgroups: Mutex::default(), top }
     }
 
     pub fn home(&self) -> PathBuf {
@@ -70,6 +73,9 @@ impl Account {
         command.args(["--mount", "--propagation", "private", "bash", "-c", BECOME, "bash"]);
         command.args([self.uid, self.gid].map(|id| id.to_string())).arg(program.as_ref()).args(args);
         command.current_dir("/").env_clear().env("HOME", self.home()).env("HIDDEN", self.hidden);
+        let cgroups = self.cgroups.lock().unwrap_or_else(PoisonError::into_inner);
+        let cgroups: Vec<_> = cgroups.iter().filter_map(|path| path.to_str()).collect();
+        command.env("CGROUPS", cgroups.join(" "));
         command.env("PATH", "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
@@ -86,6 +92,29 @@ impl Account {
 
     pub fn kubectl(&self, args: &[&str], input: &str) -> Output {
         kubectl(&self.data_dir().join("kubeconfig"), args, input)
+    }
+
+    /// Gives cgroups to the user, in which all of the user's programs are started from now on.
+    pub fn delegate(&self, controllers: &[&str]) -> Delegated {
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let mount = |controller: &str| {
+            let has = |line: &&str| {
+                line.contains(" - cgroup ") && line.rsplit([',', ' ']).any(|it| it == controller)
+            };
+            let line = mounts.lines().find(has).expect("this test needs cgroups of the first version");
+            PathBuf::from(line.split(' ').nth(4).unwrap())
+        };
+        let make = |controller: &&str| {
+            let path = mount(controller).join(&self.name);
+            std::fs::create_dir(&path).unwrap();
+            for path in [path.clone(), path.join("cgroup.procs"), path.join("tasks")] {
+                std::os::unix::fs::chown(path, Some(self.uid), Some(self.gid)).unwrap();
+            }
+            path
+        };
+        let made: Vec<_> = controllers.iter().map(make).collect();
+        self.cgroups.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&made);
+        Delegated(made)
     }
 
     /// Ends the engine without any warning.
@@ -139,6 +168,18 @@ impl Drop for Account {
             let _ = Command::new("kill").args(["-9", &pid.to_string()]).status();
         }
         users(Command::new("userdel").args(["--force", &self.name]));
+    }
+}
+
+/// Cgroups that are removed in the end, which works only if nothing is left in them.
+pub struct Delegated(Vec<PathBuf>);
+
+impl Drop for Delegated {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            let removed = std::fs::remove_dir(path);
+            assert!(removed.is_ok() || std::thread::panicking(), "{}: {removed:?}", path.display());
+        }
     }
 }
 

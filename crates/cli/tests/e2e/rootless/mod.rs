@@ -48,6 +48,8 @@ fn ordinary_user_runs_stops_starts_and_removes_sandboxes() {
         stdout(&user.asb(&["start", "keeper"]));
         let found = user.inside("keeper", "stat -c '%u %a' /data/file; cat /data/file /tmp/file");
         assert!(found.starts_with("0 750\nkept\n") && found.contains("No such file"), "{found}");
+        let top: Value = serde_json::from_str(&stdout(&user.asb(&["top", "--json"]))).unwrap();
+        assert!(top[0]["memoryBytes"].as_u64() > Some(0), "{top}");
         let size = stdout(&user.asb(&["volume", "du"]));
         assert!(size.contains("data-keeper"), "{size}");
         user.finish();
@@ -187,6 +189,32 @@ fn fork_bomb_ends_at_the_process_limit_without_cgroups() {
     let count: u32 = said.trim().rsplit(' ').next().and_then(|word| word.parse().ok()).expect(&said);
     assert!(said.contains("stopped at") && count < 1024, "{said}");
     user.finish();
+}
+
+#[test]
+fn limits_hold_where_cgroups_are_delegated() {
+    let user = Account::new(true);
+    let cgroups = user.delegate(&["memory", "pids", "cpu"]);
+    let told = stdout(&user.asb(&["doctor"]));
+    assert!(told.contains("memory (v") && told.contains("memory limit, process limit"), "{told}");
+    stdout(&user.asb(&["up", "--detach"]));
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "hungry"},
+        "spec": {"restartPolicy": "Never", "containers": [{
+            "name": "main", "image": "host", "command": ["python3", "-c", "x = bytearray(512 << 20)"],
+            "resources": {"limits": {"memory": "64Mi"}},
+        }]},
+    });
+    stdout(&user.kubectl(&["apply", "-f", "-"], &pod.to_string()));
+    let reason = "jsonpath={.status.containerStatuses[0].state.terminated.reason}";
+    eventually("it is ended for want of memory", || {
+        stdout(&user.kubectl(&["get", "pod", "hungry", "-o", reason], "")) == "OOMKilled"
+    });
+    let events = stdout(&user.kubectl(&["get", "events", "-o", "jsonpath={.items[*].reason}"], ""));
+    assert!(!events.contains("LimitsNotEnforced"), "{events}");
+    stdout(&user.kubectl(&["delete", "pods", "--all"], ""));
+    user.finish();
+    drop(cgroups);
 }
 
 #[test]
