@@ -6,6 +6,8 @@
 //! NetworkPolicy, Namespace, Service, labels change ─► facts ─► a moment later: rules and names
 //! ```
 //!
+//! Without root the network is in a namespace beside the machine's (`hosted`).
+//!
 //! Where the machine cannot have such a network, sandboxes have loopback only, and the Node says so.
 
 mod facts;
