@@ -301,7 +301,7 @@ impl Node {
 
     /// Makes the Node, the StorageClass and the first RuntimeClass of this machine.
     async fn register(&self) -> Result<(), kube::Error> {
-        let node = machine::node(self.shared.wires().missing());
+        let node = machine::node(self.shared.wires().missing(), self.shared.wires().closed().as_deref());
         let class = json!({
             "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
             "metadata": {

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use asb_supervisor::launch::Identity;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::io::Interest;
@@ -38,6 +39,12 @@ impl Process {
             Err(Errno::SRCH) => Ok(None),
             Err(errno) => Err(errno.into()),
         }
+    }
+
+    /// Whether it has ended by now, be it that nobody has collected it.
+    pub fn has_ended(&self) -> bool {
+        let mut watched = [PollFd::new(&self.0, PollFlags::IN)];
+        poll(&mut watched, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
     pub fn kill(&self) -> io::Result<()> {

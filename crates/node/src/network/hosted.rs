@@ -69,6 +69,7 @@ impl Hosted {
         let done = tokio::task::spawn_blocking(move || match hub {
             Some(joint) => {
                 joint.refuse_machine()?;
+                joint.hub.mend();
                 joint.run(|| work(&network))?.map_err(|error| with_causes(&error))
             }
             None => work(&network).map_err(|error| with_causes(&error)),
@@ -85,6 +86,11 @@ impl Hosted {
             joint.hub.run(|| runtime.block_on(dns::serve(resolver)))?
         });
         Ok(Box::pin(bound.await.map_err(io::Error::other)??))
+    }
+
+    /// Why nothing leads outside, if so.
+    pub fn closed(&self) -> Option<String> {
+        self.hub.as_ref().and_then(|joint| joint.hub.closed())
     }
 
     /// Tells when rules are removed.

@@ -93,6 +93,11 @@ impl Wires {
         self.network.as_ref().err()
     }
 
+    /// Why Pods reach nothing outside, though they have a network.
+    pub fn closed(&self) -> Option<String> {
+        self.network.as_ref().ok()?.closed()
+    }
+
     /// Where Pods ask for names.
     pub fn resolver(&self) -> Option<Ipv4Addr> {
         let network = self.network.as_ref().ok()?;

@@ -9,6 +9,7 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -33,7 +34,7 @@ pub struct Hub {
     /// Those of its processes that are this program's children.
     children: Mutex<Vec<Child>>,
     /// Why nothing leads outside.
-    closed: Option<String>,
+    closed: Mutex<Option<String>>,
 }
 
 /// What the next engine must know.
@@ -53,17 +54,25 @@ impl Hub {
             None => make(data_dir, program, &mut children)?,
         };
         let (record, children) = (Mutex::new(record), Mutex::new(children));
-        let mut hub = Self { namespace, place: data_dir.to_owned(), record, children, closed: None };
-        if let Err(why) = hub.open_outside() {
-            tracing::warn!(why, "sandboxes reach nothing outside");
-            hub.closed = Some(why);
-        }
+        let hub = Self { namespace, place: data_dir.to_owned(), record, children, closed: Mutex::default() };
+        hub.mend();
         Ok(hub)
     }
 
     /// Why nothing leads outside, if so.
-    pub fn closed(&self) -> Option<&str> {
-        self.closed.as_deref()
+    pub fn closed(&self) -> Option<String> {
+        self.closed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Starts what leads outside if it does not run. What cannot be started is not tried again by this engine.
+    pub fn mend(&self) {
+        let mut closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        if closed.is_none()
+            && let Err(why) = self.open_outside()
+        {
+            tracing::warn!(why, "sandboxes reach nothing outside");
+            *closed = Some(why);
+        }
     }
 
     /// Does something in there, on a thread of its own: whoever enters cannot leave.
@@ -97,7 +106,9 @@ impl Hub {
 
     /// Starts what leads outside, unless it runs.
     fn open_outside(&self) -> Result<(), String> {
-        let lives = |identity: &Identity| Process::find(identity).is_ok_and(|found| found.is_some());
+        let lives = |identity: &Identity| {
+            Process::find(identity).is_ok_and(|found| found.is_some_and(|process| !process.has_ended()))
+        };
         if self.record().outside.as_ref().is_some_and(lives) {
             return Ok(());
         }
@@ -109,6 +120,8 @@ impl Hub {
                 .args(outside.arguments(Path::new(&namespace)))
                 .env_clear()
                 .current_dir("/")
+                // What the terminal sends to the engine is not for those who outlive it.
+                .process_group(0)
                 .stdin(Stdio::null())
                 .stdout(Stdio::null())
                 .stderr(File::create(&log)?)

@@ -97,31 +97,50 @@ impl Account {
     /// Gives cgroups to the user, in which all of the user's programs are started from now on.
     pub fn delegate(&self, controllers: &[&str]) -> Delegated {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
-        let mount = |controller: &str| {
+        let mounted = |kind: &str, controller: &str| {
             let has = |line: &&str| {
-                line.contains(" - cgroup ") && line.rsplit([',', ' ']).any(|it| it == controller)
+                let (_, filesystem) = line.split_once(" - ").unwrap_or_default();
+                filesystem.starts_with(kind) && line.rsplit([',', ' ']).any(|it| it == controller)
             };
-            let line = mounts.lines().find(has).expect("this test needs cgroups of the first version");
-            PathBuf::from(line.split(' ').nth(4).unwrap())
+            mounts.lines().find(has).map(|line| PathBuf::from(line.split(' ').nth(4).unwrap()))
         };
-        let make = |controller: &&str| {
-            let path = mount(controller).join(&self.name);
-            std::fs::create_dir(&path).unwrap();
-            for path in [path.clone(), path.join("cgroup.procs"), path.join("tasks")] {
-                std::os::unix::fs::chown(path, Some(self.uid), Some(self.gid)).unwrap();
+        let mut made: Vec<_> = controllers.iter().filter_map(|it| mounted("cgroup ", it)).collect();
+        if made.len() < controllers.len() {
+            let top = mounted("cgroup2 ", "rw").expect("this test needs cgroups");
+            for controller in controllers {
+                std::fs::write(top.join("cgroup.subtree_control"), format!("+{controller}")).unwrap();
             }
-            path
-        };
-        let made: Vec<_> = controllers.iter().map(make).collect();
+            made = vec![top];
+        }
+        for path in &mut made {
+            path.push(&self.name);
+            std::fs::create_dir(&*path).unwrap();
+            std::os::unix::fs::chown(&*path, Some(self.uid), Some(self.gid)).unwrap();
+            for file in
+                ["cgroup.procs", "tasks", "cgroup.threads", "cgroup.subtree_control"].map(|it| path.join(it))
+            {
+                // Each version has some of them.
+                let _ = std::os::unix::fs::chown(file, Some(self.uid), Some(self.gid));
+            }
+        }
         self.cgroups.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&made);
         Delegated(made)
     }
 
+    /// Ends what leads outside without any warning.
+    pub fn kill_outside(&self) {
+        self.kill("hub.json", "/outside/pid");
+    }
+
+    fn kill(&self, file: &str, pid: &str) {
+        let text = std::fs::read(self.data_dir().join(file)).unwrap();
+        let pid = serde_json::from_slice::<Value>(&text).unwrap().pointer(pid).unwrap().to_string();
+        assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
+    }
+
     /// Ends the engine without any warning.
     pub fn kill_engine(&self) {
-        let text = std::fs::read(self.data_dir().join("engine.json")).unwrap();
-        let pid = serde_json::from_slice::<Value>(&text).unwrap()["pid"].to_string();
-        assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
+        self.kill("engine.json", "/pid");
         let lock = self.data_dir().join("lock");
         eventually("the engine is gone", || {
             std::fs::File::open(&lock).is_ok_and(|lock| lock.try_lock().is_ok())
@@ -177,6 +196,8 @@ pub struct Delegated(Vec<PathBuf>);
 impl Drop for Delegated {
     fn drop(&mut self) {
         for path in &self.0 {
+            // Where the engine was, in the second version.
+            let _ = std::fs::remove_dir(path.join("asb-engine"));
             let removed = std::fs::remove_dir(path);
             assert!(removed.is_ok() || std::thread::panicking(), "{}: {removed:?}", path.display());
         }

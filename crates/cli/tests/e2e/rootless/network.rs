@@ -80,6 +80,7 @@ fn only_outside(hidden: &'static str, subordinate: bool) {
         user.kill_engine();
         stdout(&user.asb(&["up", "--detach"]));
         assert_eq!(connect(&user, "a", &[&public]), through, "after another engine came");
+        user.kill_outside();
         stdout(&user.asb(&["run", "--detach", "--name", "c"]));
         assert_eq!(connect(&user, "c", &[&public]), through);
         let said = connect(&user, "c", &machine);
@@ -115,6 +116,9 @@ fn without_a_way_outside_sandboxes_still_reach_each_other() {
         crate::engine::eventually("one reaches the other", || {
             user.asb(&["exec", "a", "--", "python3", "-c", listing, &b]).status.success()
         });
+        let message = r#"jsonpath={.items[0].status.conditions[?(@.type=="NetworkUnavailable")].message}"#;
+        let node = stdout(&user.kubectl(&["get", "nodes", "-o", message], ""));
+        assert!(node.contains("nothing leads outside"), "{node}");
         let said = connect(&user, "a", &[&format!("{PUBLIC}:80")]);
         assert!(said.ends_with("not\n"), "{said}");
         user.finish();
