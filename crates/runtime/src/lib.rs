@@ -8,6 +8,8 @@
 //!         Sandbox (a handle, from start or list) ───────┘
 //! ```
 //!
+//! Needs root: of the machine, or of a user namespace, which [`rootless::enter`] makes of an ordinary user.
+//!
 //! All that must live is in the supervisor or on disk: a handle can be dropped, the program killed, and
 //! [`Native::list`] finds everything again.
 

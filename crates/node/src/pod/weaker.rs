@@ -75,7 +75,7 @@ mod tests {
         let container = |limits| -> Container {
             serde_json::from_value(json!({"name": "main", "resources": {"limits": limits}})).unwrap()
         };
-        let none = Enforced { memory: false, cpu: false, processes: false, freezer: false };
+        let none = Enforced { memory: false, cpu: false, processes: false };
         let both = container(json!({"memory": "1Gi", "cpu": "1"}));
         let told = unenforced(Slot::Main(0), &both, none).unwrap();
         assert!(

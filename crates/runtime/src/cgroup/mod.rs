@@ -41,7 +41,6 @@ pub struct Enforced {
     pub cpu: bool,
     /// For all users of a sandbox together.
     pub processes: bool,
-    pub freezer: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,7 +91,7 @@ impl Cgroups {
     /// Puts limits in force, before anything of the sandbox runs.
     pub fn limit(&self, slot: &SandboxId, limits: &Limits) -> Result<(), Failure> {
         let wanted = |there: bool| there || !self.powers.is_rootless();
-        let Enforced { memory, cpu, processes, .. } = self.enforced();
+        let Enforced { memory, cpu, processes } = self.enforced();
         if let Some(bytes) = limits.memory_bytes.filter(|_| wanted(memory)) {
             self.limit_memory(slot, bytes)?;
         }
@@ -107,12 +106,7 @@ impl Cgroups {
     }
 
     pub fn enforced(&self) -> Enforced {
-        Enforced {
-            memory: self.memory.is_some(),
-            cpu: self.cpu.is_some(),
-            processes: self.pids.is_some(),
-            freezer: self.freezer.is_some(),
-        }
+        Enforced { memory: self.memory.is_some(), cpu: self.cpu.is_some(), processes: self.pids.is_some() }
     }
 
     /// The cgroups of a slot or sandbox, whether they exist or not.

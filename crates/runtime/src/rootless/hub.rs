@@ -109,7 +109,8 @@ impl Hub {
         let lives = |identity: &Identity| {
             Process::find(identity).is_ok_and(|found| found.is_some_and(|process| !process.has_ended()))
         };
-        if self.record().outside.as_ref().is_some_and(lives) {
+        // One may also have been started by an engine that was killed before it could write that down.
+        if self.record().outside.as_ref().is_some_and(lives) || self.leads_out() {
             return Ok(());
         }
         let outside = Outside::find().map_err(|why| why.to_string())?;
@@ -148,10 +149,7 @@ impl Hub {
     /// Waits until packets have a way out.
     fn wait_for_route(&self, child: &mut Child) -> io::Result<()> {
         let until = Instant::now() + PATIENCE;
-        while !self
-            .run(|| std::fs::read_to_string("/proc/thread-self/net/route"))?
-            .is_ok_and(|it| leads_out(&it))
-        {
+        while !self.leads_out() {
             if let Some(status) = child.try_wait()? {
                 return Err(io::Error::other(format!("ended with {status}")));
             }
@@ -162,6 +160,11 @@ impl Hub {
             std::thread::sleep(Duration::from_millis(2));
         }
         Ok(())
+    }
+
+    fn leads_out(&self) -> bool {
+        let routes = self.run(|| std::fs::read_to_string("/proc/thread-self/net/route"));
+        routes.is_ok_and(|routes| routes.is_ok_and(|routes| leads_out(&routes)))
     }
 
     fn record(&self) -> std::sync::MutexGuard<'_, Record> {
