@@ -10,6 +10,7 @@
 //! | `images/`, `sandboxes/`, `volumes/`, `pods/` | the node |
 //! | `drivers.json`, `probe/` | which runtimes work here, and where that is tried |
 //! | `network.json` | names and addresses of the network |
+//! | `hub.json`, `outside.log` | without root: what holds the network and leads out of it, and what that said |
 //! | `up.log` | output of an engine that was started in the background |
 
 use std::fs::{DirBuilder, File, OpenOptions};

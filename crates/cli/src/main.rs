@@ -8,6 +8,7 @@ mod data_dir;
 mod engine;
 mod failure;
 mod registries;
+mod rootless;
 mod stdio;
 
 use std::process::ExitCode;
@@ -20,12 +21,26 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let args = args::Args::parse();
     args::init_logging(&args);
+    match prepare(&args) {
+        Ok(data_dir) => work(args, &data_dir),
+        Err(error) => failure::render(&error),
+    }
+}
+
+/// What must be done while there is one thread.
+fn prepare(args: &args::Args) -> anyhow::Result<data_dir::DataDir> {
+    let data_dir = data_dir::DataDir::choose(args.data_dir.as_deref())?;
+    rootless::enter(&args.command, &data_dir)?;
+    Ok(data_dir)
+}
+
+fn work(args: args::Args, data_dir: &data_dir::DataDir) -> ExitCode {
     // Two providers in one binary panic; we choose ours before anybody asks.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let done = match runtime {
         Ok(runtime) => {
-            let done = runtime.block_on(commands::run(args));
+            let done = runtime.block_on(commands::run(data_dir, args.command));
             // A blocked read of standard input must not keep the program alive.
             runtime.shutdown_background();
             done

@@ -20,6 +20,7 @@
 //! | `dns` | names of sandboxes for sandboxes, and the way to all other names |
 //! | `tracking` | connections of sandboxes that are gone, forgotten |
 //! | `forwarding` | lets the machine pass packets on for sandboxes only |
+//! | `machine` | keeps a network that is not in the machine's own namespace off the machine |
 //! | `nft`, `link`, `netlink` | the kernel's languages |
 //! | `leak`, `testing` | for tests: what was left behind, and a machine of their own |
 
@@ -31,6 +32,7 @@ pub mod dns;
 mod forwarding;
 pub mod leak;
 mod link;
+pub mod machine;
 mod namespace;
 mod netlink;
 mod network;

@@ -62,8 +62,8 @@ fn memory(meminfo: &str) -> (Option<u64>, Option<u64>) {
     (field("MemTotal:"), field("MemAvailable:"))
 }
 
-/// The Node object; `no_network` is why sandboxes have loopback only.
-pub fn node(no_network: Option<&NoNetwork>) -> Value {
+/// The Node object; `no_network` is why sandboxes have loopback only, `closed` why they reach nothing outside.
+pub fn node(no_network: Option<&NoNetwork>, closed: Option<&str>) -> Value {
     let resources = json!({"cpu": cpus().to_string(), "memory": memory_bytes().to_string(), "pods": "1000"});
     let now = jiff::Timestamp::now();
     let condition = |kind: &str, status: bool, reason: &str, message: &str| {
@@ -74,12 +74,11 @@ pub fn node(no_network: Option<&NoNetwork>) -> Value {
         })
     };
     let network = match no_network {
-        None => condition(
-            "NetworkUnavailable",
-            false,
-            "WiresReady",
-            "each Pod has an address and a wire of its own",
-        ),
+        None => {
+            let outside = closed.map(|why| format!("; nothing leads outside: {why}")).unwrap_or_default();
+            let message = format!("each Pod has an address and a wire of its own{outside}");
+            condition("NetworkUnavailable", false, "WiresReady", &message)
+        }
         Some(NoNetwork(why)) => {
             let message = format!("Pods have no network but their own loopback interface: {why}");
             condition("NetworkUnavailable", true, "LoopbackOnly", &message)

@@ -224,7 +224,9 @@ impl Node {
         let (wired, alone): (Vec<_>, Vec<_>) = adopted.partition(|sandbox| is_wired(sandbox));
         let addresses =
             |of: Vec<&Sandbox>| of.iter().filter_map(|sandbox| sandbox.spec().address).collect::<Vec<_>>();
-        let wires = Wires::open(&self.shared.data_dir, addresses(wired), &addresses(alone)).await;
+        let wires =
+            Wires::open(&self.shared.runtime, &self.shared.data_dir, addresses(wired), &addresses(alone))
+                .await;
         wires.load(&self.shared.client).await?;
         // A node is run once; should it ever be twice, the first network is as good.
         let _ = self.shared.wires.set(wires);
@@ -299,7 +301,7 @@ impl Node {
 
     /// Makes the Node, the StorageClass and the first RuntimeClass of this machine.
     async fn register(&self) -> Result<(), kube::Error> {
-        let node = machine::node(self.shared.wires().missing());
+        let node = machine::node(self.shared.wires().missing(), self.shared.wires().closed().as_deref());
         let class = json!({
             "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
             "metadata": {

@@ -18,7 +18,7 @@ pub enum Error {
     },
     #[error("the sandbox cannot be started as described")]
     Invalid(#[from] Invalid),
-    #[error("the runtime {0} is not installed on this machine; `asb doctor` tells how to get it")]
+    #[error("the runtime {0} is not available on this machine; `asb doctor` tells how to get it")]
     Driver(driver::Name),
     #[error("sandbox {0} is frozen; thaw it first")]
     Frozen(SandboxId),

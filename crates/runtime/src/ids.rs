@@ -1,4 +1,5 @@
 //! Which ids of the machine belong to which slot, and then sandbox: a range of its own for each, and one more for its supervisor.
+//! Without root there are too few for that, and all sandboxes have the same.
 //!
 //! A range is taken by making a symbolic link `ids/N` that names the slot, which either works or does not, whoever
 //! else is trying; so the table on disk is the only truth.
@@ -7,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use asb_supervisor::launch::IDS;
+use asb_supervisor::powers::Powers;
 
 use crate::SandboxId;
 
@@ -19,16 +21,24 @@ const RANGES: u32 = (u32::MAX - FIRST) / IDS - 1;
 
 /// The ids of one sandbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Range(u32);
+pub struct Range {
+    /// Id 0 inside.
+    pub first: u32,
+    pub supervisor: u32,
+}
 
 impl Range {
-    /// Id 0 inside.
-    pub fn first(self) -> u32 {
-        FIRST + self.0 * IDS
+    fn numbered(number: u32) -> Self {
+        Self { first: FIRST + number * IDS, supervisor: SUPERVISORS + number }
     }
 
-    pub fn supervisor(self) -> u32 {
-        SUPERVISORS + self.0
+    /// What all sandboxes share that are made without root.
+    fn shared(powers: Powers) -> Option<Self> {
+        match powers {
+            Powers::Machine => None,
+            Powers::Range => Some(Self { first: 0, supervisor: IDS }),
+            Powers::One => Some(Self { first: 0, supervisor: 0 }),
+        }
     }
 }
 
@@ -36,20 +46,24 @@ impl Range {
 #[derive(Debug, Clone)]
 pub struct Ids {
     table: PathBuf,
+    shared: Option<Range>,
 }
 
 impl Ids {
-    pub fn open(directory: &Path) -> io::Result<Self> {
+    pub fn open(directory: &Path, powers: Powers) -> io::Result<Self> {
         let table = directory.join("ids");
         std::fs::create_dir_all(&table)?;
-        Ok(Self { table })
+        Ok(Self { table, shared: Range::shared(powers) })
     }
 
     /// Takes the lowest free range.
     pub fn take(&self, slot: &SandboxId) -> io::Result<Range> {
+        if let Some(shared) = self.shared {
+            return Ok(shared);
+        }
         for number in 0..RANGES {
             match std::os::unix::fs::symlink(slot.as_str(), self.table.join(number.to_string())) {
-                Ok(()) => return Ok(Range(number)),
+                Ok(()) => return Ok(Range::numbered(number)),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
             }
@@ -104,17 +118,20 @@ mod tests {
     #[test]
     fn lowest_free_range_is_taken_and_given_back() {
         let directory = tempfile::tempdir().expect("temporary directory");
-        let ids = Ids::open(directory.path()).expect("opens");
+        let ids = Ids::open(directory.path(), Powers::Machine).expect("opens");
         let [a, b, c] = ["a", "b", "c"].map(|id| SandboxId::new(id).expect("valid"));
-        assert_eq!(ids.take(&a).expect("free").first(), FIRST);
-        assert_eq!(ids.take(&b).expect("free").first(), FIRST + IDS);
+        assert_eq!(ids.take(&a).expect("free").first, FIRST);
+        assert_eq!(ids.take(&b).expect("free").first, FIRST + IDS);
         ids.release(&a).expect("released");
-        assert_eq!(ids.take(&c).expect("free"), Range(0));
+        assert_eq!(ids.take(&c).expect("free"), Range::numbered(0));
     }
 
     #[test]
     fn no_supervisor_has_an_id_of_a_sandbox() {
-        assert!(Range(RANGES - 1).supervisor() < Range(0).first());
-        assert!(Range(RANGES - 1).first().checked_add(IDS).is_some());
+        let (first, last) = (Range::numbered(0), Range::numbered(RANGES - 1));
+        assert!(last.supervisor < first.first);
+        assert!(last.first.checked_add(IDS).is_some());
+        let shared = Range::shared(Powers::Range).expect("shared");
+        assert!(!(shared.first..shared.first + IDS).contains(&shared.supervisor));
     }
 }

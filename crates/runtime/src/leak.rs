@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::path::Path;
 
 use crate::cgroup::Cgroups;
+use crate::powers;
 
 /// Every trace that sandboxes of this state directory have left on the machine, one sentence each.
 ///
@@ -57,7 +58,7 @@ fn processes(directory: &Path, waiting: &HashSet<u32>, traces: &mut Vec<String>)
 /// Answers with the processes in the cgroups of parked slots.
 fn cgroups(directory: &Path, parked: &HashSet<String>, traces: &mut Vec<String>) -> HashSet<u32> {
     let mut waiting = HashSet::new();
-    let Ok(cgroups) = Cgroups::detect(directory) else { return waiting };
+    let Ok(cgroups) = Cgroups::detect(directory, powers::here()) else { return waiting };
     for parent in cgroups.parents().iter().filter(|parent| parent.exists()) {
         let children = names(parent).into_iter().filter(|name| parent.join(name).is_dir());
         let (slots, left): (Vec<_>, Vec<_>) = children.partition(|name| parked.contains(name));

@@ -8,10 +8,13 @@
 //!         Sandbox (a handle, from start or list) ───────┘
 //! ```
 //!
+//! Needs root: of the machine, or of a user namespace, which [`rootless::enter`] makes of an ordinary user.
+//!
 //! All that must live is in the supervisor or on disk: a handle can be dropped, the program killed, and
 //! [`Native::list`] finds everything again.
 
 mod cgroup;
+mod count;
 pub mod driver;
 mod error;
 mod ids;
@@ -19,16 +22,19 @@ pub mod image;
 pub mod leak;
 pub mod machine;
 pub mod native;
+pub mod powers;
 mod process;
 mod remove;
+pub mod rootless;
 mod sandbox;
 pub mod spec;
 pub mod tree;
 
-pub use cgroup::Stats;
+pub use cgroup::{Enforced, Stats};
 pub use error::Error;
 pub use image::{Image, Images, RootFs};
 pub use native::Native;
+pub use powers::Powers;
 pub use sandbox::{
     Attach, Ended, Exec, Exit, FailureKind, ReadEnd, SANDBOXD_PORT, Sandbox, Session, SessionControl,
     TerminalSize, WriteEnd,

@@ -5,6 +5,8 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::cgroup::Cgroups;
+use crate::rootless::Lack;
+use crate::{Powers, powers, rootless};
 
 /// One thing that sandboxes need.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -25,6 +27,7 @@ pub fn facts() -> Vec<Fact> {
     vec![
         fact("kernel", uname.release().to_string_lossy(), None),
         fact("machine", format!("{cpus} processors, {gigabytes} GiB of memory"), None),
+        user_ids(powers::here(), rootless::lack()),
         cgroups(),
         user_namespaces(&read("/proc/sys/user/max_user_namespaces")),
         overlay(&read("/proc/filesystems")),
@@ -36,19 +39,50 @@ fn fact(name: &'static str, value: impl Into<String>, problem: Option<&str>) -> 
     Fact { name, value: value.into(), problem: problem.map(str::to_owned) }
 }
 
+/// Whom programs in sandboxes are on the machine.
+fn user_ids(powers: Powers, lack: Option<Lack>) -> Fact {
+    let as_root = "for ids of their own, run the engine as root";
+    match powers {
+        Powers::Machine => fact("user ids", "65536 of its own for each sandbox", None),
+        Powers::Range => {
+            let problem = format!(
+                "weaker than as root: all sandboxes have the same, and root inside is this user outside; {as_root}"
+            );
+            fact("user ids", "65536 for all sandboxes together", Some(&problem))
+        }
+        Powers::One => {
+            let lack = lack.map(|lack| format!("; for more, {lack}")).unwrap_or_default();
+            let problem = format!(
+                "weaker than as root: whoever runs inside is this user outside, with this user's groups; all files of \
+                 images are root's; Pods cannot have fsGroup or supplementalGroups{lack}; {as_root}"
+            );
+            fact("user ids", "one for all sandboxes", Some(&problem))
+        }
+    }
+}
+
 fn cgroups() -> Fact {
-    let controllers =
-        Cgroups::detect(Path::new("/")).map(|cgroups| cgroups.controllers()).unwrap_or_default();
+    let controllers = Cgroups::detect(Path::new("/"), powers::here())
+        .map(|cgroups| cgroups.controllers())
+        .unwrap_or_default();
     let there = controllers.iter().filter_map(|(name, version)| Some(format!("{name} (v{})", (*version)?)));
     let missing: Vec<_> =
         controllers.iter().filter(|(_, version)| version.is_none()).map(|(name, _)| *name).collect();
     let value = there.collect::<Vec<_>>().join(", ");
     let problem = (!missing.is_empty() || controllers.is_empty()).then(|| {
-        format!(
-            "no controller for {}: mount the cgroup file system, or enable it in the kernel",
-            missing.join(", ")
-        )
+        let missing = missing.join(", ");
+        match powers::here().is_rootless() {
+            true => format!(
+                "weaker than as root: no {missing}, so no limits but 1024 processes for each user of a sandbox, and no \
+                 freezing; start the engine where cgroups are delegated to this user, as with \
+                 `systemd-run --user --scope -p Delegate=yes asb up`, or as root"
+            ),
+            false => format!(
+                "no controller for {missing}: mount the cgroup file system, or enable it in the kernel"
+            ),
+        }
     });
+    let value = if value.is_empty() { "none".to_owned() } else { value };
     Fact { name: "cgroups", value, problem }
 }
 
@@ -94,5 +128,14 @@ mod tests {
         assert!(seccomp("").problem.is_some());
         assert_eq!(overlay("nodev\toverlay").problem, None);
         assert_eq!(user_namespaces("1000").problem, None);
+    }
+
+    #[test]
+    fn fewer_ids_are_told_with_how_to_get_more() {
+        assert_eq!(user_ids(Powers::Machine, None).problem, None);
+        let range = user_ids(Powers::Range, None).problem.expect("is weaker");
+        assert!(range.contains("weaker than as root") && range.contains("run the engine as root"), "{range}");
+        let one = user_ids(Powers::One, Some(Lack::Program("newuidmap"))).problem.expect("is weaker");
+        assert!(one.contains("package `uidmap`") && one.contains("fsGroup"), "{one}");
     }
 }

@@ -2,8 +2,10 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use asb_supervisor::launch::Identity;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::io::Interest;
@@ -21,6 +23,14 @@ impl Process {
         Ok(same.then_some(process))
     }
 
+    /// What a process of ours can be found by later.
+    pub fn identify(pid: u32) -> io::Result<Identity> {
+        let pid = i32::try_from(pid).map_err(io::Error::other)?;
+        let start_time = start_time(pid).ok_or(io::ErrorKind::NotFound)?;
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Ok(Identity { pid, start_time, boot_id: boot_id()?, at: since.as_nanos() as u64 })
+    }
+
     /// Opens whatever process has the pid now.
     pub fn open(pid: i32) -> io::Result<Option<Self>> {
         let Some(pid) = Pid::from_raw(pid) else { return Ok(None) };
@@ -29,6 +39,12 @@ impl Process {
             Err(Errno::SRCH) => Ok(None),
             Err(errno) => Err(errno.into()),
         }
+    }
+
+    /// Whether it has ended by now, be it that nobody has collected it.
+    pub fn has_ended(&self) -> bool {
+        let mut watched = [PollFd::new(&self.0, PollFlags::IN)];
+        poll(&mut watched, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
     pub fn kill(&self) -> io::Result<()> {

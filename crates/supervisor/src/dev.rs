@@ -3,8 +3,10 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
+use asb_supervisor::powers::Powers;
 use rustix::fs::{AtFlags, OFlags, openat};
 use rustix::fs::{FileType, Mode, chmodat, makedev, mkdirat, mknodat, symlinkat};
+use rustix::io::Errno;
 use rustix::mount::MountAttrFlags;
 
 use crate::inside::Inside;
@@ -34,7 +36,7 @@ pub struct Devices {
 }
 
 /// Mounts `/dev`.
-pub fn mount(inside: &Inside, first_id: u32) -> Result<Devices> {
+pub fn mount(inside: &Inside, first_id: u32, powers: Powers) -> Result<Devices> {
     let owner = first_id.to_string();
     let options = [("mode", "755"), ("size", "64k"), ("uid", owner.as_str()), ("gid", owner.as_str())];
     let dev = mount::filesystem("tmpfs", &options, MountAttrFlags::MOUNT_ATTR_NOSUID)
@@ -42,10 +44,10 @@ pub fn mount(inside: &Inside, first_id: u32) -> Result<Devices> {
     mount::attach(&dev, &inside.directory(Path::new("/dev"))?).step_at("attach", "/dev")?;
 
     for (name, major, minor) in DEVICES {
-        let mode = Mode::from_raw_mode(0o666);
-        mknodat(&dev, name, FileType::CharacterDevice, mode, makedev(major, minor))
-            .step_at("make device", name)?;
-        chmodat(&dev, name, mode, AtFlags::empty()).step_at("make device", name)?;
+        match powers {
+            Powers::Machine => make(&dev, name, makedev(major, minor)).step_at("make device", name)?,
+            Powers::Range | Powers::One => borrow(inside, name)?,
+        }
     }
     for (name, target) in LINKS {
         symlinkat(target, &dev, name).step_at("make link", name)?;
@@ -54,9 +56,24 @@ pub fn mount(inside: &Inside, first_id: u32) -> Result<Devices> {
         mkdirat(&dev, name, Mode::from_raw_mode(0o755)).step_at("make directory", name)?;
     }
     shared_memory(inside, &owner)?;
-    let null =
-        openat(&dev, "null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).step_at("open", "/dev/null")?;
-    Ok(Devices { null, terminals: terminals(inside, first_id)? })
+    let null = openat(&dev, "null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+    let null = null.step_at("open", "/dev/null")?;
+    Ok(Devices { null, terminals: terminals(inside, first_id, powers)? })
+}
+
+fn make(dev: &OwnedFd, name: &str, number: u64) -> std::result::Result<(), Errno> {
+    let mode = Mode::from_raw_mode(0o666);
+    mknodat(dev, name, FileType::CharacterDevice, mode, number)?;
+    chmodat(dev, name, mode, AtFlags::empty())
+}
+
+/// The machine's own device: the root of a user namespace can make none.
+fn borrow(inside: &Inside, name: &str) -> Result<()> {
+    let path = Path::new("/dev").join(name);
+    let device = mount::view(&path, false).step_at("open device", &path)?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    mount::restrict(&device, attributes, false).step_at("restrict device", &path)?;
+    mount::attach(&device, &inside.file(&path)?).step_at("attach device", &path)
 }
 
 fn shared_memory(inside: &Inside, owner: &str) -> Result<()> {
@@ -68,9 +85,9 @@ fn shared_memory(inside: &Inside, owner: &str) -> Result<()> {
     mount::attach(&shm, &inside.directory(Path::new("/dev/shm"))?).step_at("attach", "/dev/shm")
 }
 
-fn terminals(inside: &Inside, first_id: u32) -> Result<OwnedFd> {
+fn terminals(inside: &Inside, first_id: u32, powers: Powers) -> Result<OwnedFd> {
     // Group 5 is `tty` nearly everywhere.
-    let group = (first_id + 5).to_string();
+    let group = (first_id + powers.owner(5)).to_string();
     let options = [("mode", "620"), ("ptmxmode", "666"), ("gid", group.as_str()), ("max", TERMINALS)];
     let quiet = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     let pts = mount::filesystem("devpts", &options, quiet).step_at("mount devpts", "/dev/pts")?;

@@ -2,8 +2,11 @@
 //!
 //! The namespace belongs to the supervisor's own id, which is not among those mapped into it. So the supervisor, with
 //! no capability at all on the machine, holds every right over the processes inside; and no process inside, whatever
-//! id it takes, can be taken for the supervisor.
+//! id it takes, can be taken for the supervisor. (Where there is one id in all, the supervisor has that one too: it is
+//! kept apart by having no capability, by not being traceable, and by being process 1.)
 
+use std::fs::File;
+use std::io::Write;
 use std::os::fd::OwnedFd;
 
 use asb_supervisor::launch::IDS;
@@ -16,25 +19,59 @@ use rustix::thread::{CapabilitySets, Gid, Uid, UnshareFlags};
 use crate::fork::{Fork, exit, fork};
 use crate::step::{Result, Step};
 
-/// Makes the namespace in which id 0 is `first_id` of the machine, owned by `owner`.
-pub fn namespace(first_id: u32, owner: u32) -> Result<OwnedFd> {
-    let (made, tell) = pipe_with(PipeFlags::CLOEXEC).step("make a pipe")?;
-    let (wait, keep) = pipe_with(PipeFlags::CLOEXEC).step("make a pipe")?;
-    let child = match fork().step("fork")? {
-        Fork::Parent(child) => child,
-        Fork::Child => {
-            drop((made, keep));
-            let code = become_owner(owner).map_or_else(Errno::raw_os_error, |()| 0);
-            let told = rustix::io::write(&tell, &[code as u8]);
-            // Lives until the parent has taken hold of the namespace.
-            exit(i32::from(told.is_err() || rustix::io::read(&wait, &mut [0u8; 1]).is_err()))
+/// A namespace whose ids can be mapped, once.
+pub struct Unmapped {
+    namespace: OwnedFd,
+    uids: File,
+    gids: File,
+}
+
+impl Unmapped {
+    /// Makes one that `owner` owns.
+    pub fn make(owner: u32) -> Result<Self> {
+        let (made, tell) = pipe_with(PipeFlags::CLOEXEC).step("make a pipe")?;
+        let (wait, keep) = pipe_with(PipeFlags::CLOEXEC).step("make a pipe")?;
+        let child = match fork().step("fork")? {
+            Fork::Parent(child) => child,
+            Fork::Child => {
+                drop((made, keep));
+                let code = become_owner(owner).map_or_else(Errno::raw_os_error, |()| 0);
+                let told = rustix::io::write(&tell, &[code as u8]);
+                // Lives until the parent has taken hold of the namespace.
+                exit(i32::from(told.is_err() || rustix::io::read(&wait, &mut [0u8; 1]).is_err()))
+            }
+        };
+        drop((tell, wait));
+        let namespace = take(child, &made);
+        drop(keep);
+        waitpid(Some(child), WaitOptions::empty()).step("reap")?;
+        namespace
+    }
+
+    /// Makes every id inside the one that comes as many after `first` as it comes after 0.
+    pub fn map(self, first: u32) -> Result<OwnedFd> {
+        let map = format!("0 {first} {IDS}\n");
+        self.write([map.clone(), map])
+    }
+
+    /// Makes every id inside the same as here, where 0 is a piece of its own: no piece may be part of two.
+    pub fn map_same(self) -> Result<OwnedFd> {
+        let map = format!("0 0 1\n1 1 {}\n", IDS - 1);
+        self.write([map.clone(), map])
+    }
+
+    /// Makes the one id that there is this user, and this group, inside.
+    pub fn map_one(self, uid: u32, gid: u32) -> Result<OwnedFd> {
+        self.write([uid, gid].map(|id| format!("{id} 0 1\n")))
+    }
+
+    fn write(self, maps: [String; 2]) -> Result<OwnedFd> {
+        for (mut file, map) in [self.uids, self.gids].into_iter().zip(maps) {
+            // With one call: the kernel takes a map once.
+            file.write_all(map.as_bytes()).step("map ids")?;
         }
-    };
-    drop((tell, wait));
-    let namespace = take(child, first_id, &made);
-    drop(keep);
-    waitpid(Some(child), WaitOptions::empty()).step("reap")?;
-    namespace
+        Ok(self.namespace)
+    }
 }
 
 fn become_owner(owner: u32) -> std::result::Result<(), Errno> {
@@ -48,17 +85,23 @@ fn become_owner(owner: u32) -> std::result::Result<(), Errno> {
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWUSER) }
 }
 
-fn take(child: Pid, first_id: u32, made: &OwnedFd) -> Result<OwnedFd> {
+fn take(child: Pid, made: &OwnedFd) -> Result<Unmapped> {
     let mut code = [libc::EIO as u8];
     rustix::io::read(made, &mut code).step("wait for the user namespace")?;
     if code[0] != 0 {
         return Err(Errno::from_raw_os_error(i32::from(code[0]))).step("make a user namespace");
     }
     let process = format!("/proc/{}", child.as_raw_nonzero());
-    for file in ["uid_map", "gid_map"] {
+    // What is opened stays with the namespace, not with the process.
+    let map = |file: &str| {
         let path = format!("{process}/{file}");
-        std::fs::write(&path, format!("0 {first_id} {IDS}\n")).step_at("map ids", &path)?;
-    }
+        File::options().write(true).open(&path).step_at("open", path)
+    };
     let path = format!("{process}/ns/user");
-    open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).step_at("open the user namespace", &path)
+    let namespace = open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    Ok(Unmapped {
+        uids: map("uid_map")?,
+        gids: map("gid_map")?,
+        namespace: namespace.step_at("open the user namespace", path)?,
+    })
 }

@@ -12,8 +12,10 @@ use rustix::process::Pid;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
 use crate::dev::Devices;
+use crate::identity::Unmapped;
 use crate::log::Log;
 use crate::order::Order;
+use crate::rights::Bounds;
 use crate::root::Root;
 use crate::seccomp::Filter;
 use crate::serve::{End, Server, Way};
@@ -25,12 +27,28 @@ use crate::{loopback, oci, rights, root};
 
 /// Descriptors from the first stage that are kept for life.
 pub struct Kept {
-    pub namespace: OwnedFd,
+    pub namespace: UserNamespace,
     /// The cgroup namespace that the slot's was made in: only for a runtime that makes its own.
     pub outer: OwnedFd,
     /// The directory of log and exit record.
     pub run: OwnedFd,
     pub listener: OwnedFd,
+}
+
+/// The user namespace of the programs inside.
+pub enum UserNamespace {
+    Mapped(OwnedFd),
+    Unmapped(Unmapped),
+}
+
+impl UserNamespace {
+    /// With the one id as the main process's, if it is not mapped yet.
+    pub fn mapped_for(self, main: &Main) -> Result<OwnedFd> {
+        match self {
+            Self::Mapped(namespace) => Ok(namespace),
+            Self::Unmapped(unmapped) => unmapped.map_one(main.uid, main.gid),
+        }
+    }
 }
 
 /// What is made before it is known what will run.
@@ -83,15 +101,17 @@ fn begin(slot: &Slot, kept: Kept, prepared: Prepared, order: Order) -> Result<Be
         return oci::begin(slot, launch, oci, kept);
     }
     drop(kept.outer);
+    let namespace = kept.namespace.mapped_for(&launch.main)?;
     rustix::system::sethostname(launch.hostname.as_bytes()).step("set the host name")?;
-    let Root { devices, last_words } = root::enter(slot, &launch, &kept.namespace, prepared.skeleton)?;
+    let Root { devices, last_words } = root::enter(slot, &launch, &namespace, prepared.skeleton)?;
     let Devices { null, terminals } = devices;
     detach_from_launcher(&null)?;
-    rights::give_up(slot.supervisor_id)?;
+    rights::give_up(slot)?;
 
     let signals = crate::serve::signals().step("watch for children")?;
     let log = Log::new(kept.run, launch.log_bytes);
-    let ground = Ground { namespace: kept.namespace, terminals, null, filter: prepared.filter };
+    let bounds = Bounds { powers: slot.powers, processes: launch.user_processes };
+    let ground = Ground { namespace, terminals, null, filter: prepared.filter, bounds };
     let (main, streams) = match launch.main.argv.is_empty() {
         true => (None, MainStreams::default()),
         false => start_main(&ground, launch.main).map(|(main, streams)| (Some(main), streams))?,

@@ -17,6 +17,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::powers::Powers;
 use crate::wire::FailureKind;
 
 /// Ids inside a sandbox run from 0 to one below this.
@@ -33,9 +34,11 @@ pub struct LaunchFile {
 /// Its directory, in which `upper`, `work` and `run` exist, comes as a descriptor: it may get another name any time.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Slot {
-    /// Id 0 inside is this id on the machine; [`IDS`] ids follow.
+    /// What the launcher may do.
+    pub powers: Powers,
+    /// Id 0 inside is this id of the launcher's; [`IDS`] ids follow, unless there is only this one.
     pub first_id: u32,
-    /// The supervisor's own id on the machine: outside the sandbox's range, and nobody else's.
+    /// The supervisor's own id: outside the sandbox's range and nobody else's, as far as there are ids.
     pub supervisor_id: u32,
     /// Files to write `0` to, in order to join the cgroups.
     pub cgroups: Vec<PathBuf>,
@@ -64,6 +67,9 @@ pub struct Launch {
     #[serde(default)]
     pub last_words: Option<PathBuf>,
     pub log_bytes: u64,
+    /// The most processes of one user inside, where no cgroup counts them.
+    #[serde(default)]
+    pub user_processes: Option<u64>,
     pub main: Main,
     /// Another program makes the container, and the supervisor stays outside it.
     #[serde(default)]

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use asb_supervisor::launch::{Failure, Identity, Report, Slot, file};
+use asb_supervisor::powers::Powers;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags, open, openat};
 use rustix::io::Errno;
@@ -18,8 +19,8 @@ use rustix::process::Pid;
 use rustix::thread::UnshareFlags;
 
 use crate::fork::{Fork, exit, fork};
-use crate::identity;
-use crate::init::{self, Kept};
+use crate::identity::Unmapped;
+use crate::init::{self, Kept, UserNamespace};
 use crate::order::Order;
 use crate::peer::{packet_buffer, receive};
 use crate::step::{Result, Step};
@@ -50,7 +51,13 @@ fn launch() -> Result<Option<Report>> {
         // `0` is the writer itself. On cgroup v1 a lone thread that moves itself waits for no grace period.
         std::fs::write(path, "0").step_at("join cgroup", path)?;
     }
-    let namespace = identity::namespace(slot.first_id, slot.supervisor_id)?;
+    let unmapped = Unmapped::make(slot.supervisor_id)?;
+    let namespace = match slot.powers {
+        Powers::Machine => UserNamespace::Mapped(unmapped.map(slot.first_id)?),
+        Powers::Range => UserNamespace::Mapped(unmapped.map_same()?),
+        // Which user it is to be is known when it is known what will run.
+        Powers::One => UserNamespace::Unmapped(unmapped),
+    };
     let run = openat(&state, file::RUN, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .step_at("open", file::RUN)?;
     let listener = listen(&run)?;
@@ -92,7 +99,7 @@ fn launch() -> Result<Option<Report>> {
 }
 
 /// Whatever else `asb` or the shell that ran it had open is not for the sandbox.
-fn close_inherited() {
+pub fn close_inherited() {
     // SAFETY: this is the first thing the program does: nothing owns a descriptor above the standard ones yet.
     unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
 }

@@ -7,4 +7,5 @@
 pub mod calls;
 pub mod confine;
 pub mod launch;
+pub mod powers;
 pub mod wire;

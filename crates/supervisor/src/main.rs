@@ -14,11 +14,14 @@
 //!
 //! For a sandbox of another runtime ([`oci`]) it stays outside: process 1 of a pid namespace that holds the runtime and,
 //! in one of their own, the programs of the sandbox, of which the first is this program once more ([`first`]).
+//!
+//! For an engine without root it also holds the network namespace that joins all sandboxes ([`hold`]).
 
 mod dev;
 mod dial;
 mod first;
 mod fork;
+mod hold;
 mod identity;
 mod init;
 mod inside;
@@ -43,6 +46,7 @@ fn main() -> std::process::ExitCode {
     let mut arguments = std::env::args().skip(1);
     match arguments.next().as_deref() {
         Some(first::COMMAND) => first::run(arguments.collect()),
+        Some(hold::COMMAND) => hold::run(),
         _ => launcher::run(),
     }
 }

@@ -3,6 +3,8 @@
 use std::os::fd::OwnedFd;
 
 use asb_supervisor::confine::{CAPABILITIES, OPEN_FILES};
+use asb_supervisor::launch::Slot;
+use asb_supervisor::powers::Powers;
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
 use rustix::thread::{
@@ -17,19 +19,27 @@ use crate::step::{Result, Step};
 /// More capabilities than any kernel has so far.
 const LAST_CAPABILITY: u64 = 63;
 
-/// Turns the supervisor, so far root of the machine, into an id that owns nothing there.
-pub fn give_up(id: u32) -> Result<()> {
-    set_thread_groups(&[]).step("leave all groups")?;
-    let (uid, gid) = (Uid::from_raw(id), Gid::from_raw(id));
+/// What bounds every program inside, besides its user.
+#[derive(Clone, Copy)]
+pub struct Bounds {
+    pub powers: Powers,
+    /// The most processes of one user.
+    pub processes: Option<u64>,
+}
+
+/// Turns the supervisor, so far root, into an id that owns nothing on the machine; the only id stays what it is.
+pub fn give_up(slot: &Slot) -> Result<()> {
+    set_groups(slot.powers, &[]).step("leave all groups")?;
+    let (uid, gid) = (Uid::from_raw(slot.supervisor_id), Gid::from_raw(slot.supervisor_id));
     set_thread_res_gid(gid, gid, gid).step("take the supervisor's group")?;
-    // Also gives up every capability.
     set_thread_res_uid(uid, uid, uid).step("take the supervisor's id")?;
+    drop_capabilities()?;
     set_no_new_privs(true).step("refuse new privileges")?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable).step("forbid being traced")
 }
 
 /// Turns a child of the supervisor into the program's user inside, with what that may do and no more.
-pub fn become_user(namespace: &OwnedFd, program: &Program) -> std::result::Result<(), Errno> {
+pub fn become_user(namespace: &OwnedFd, powers: Powers, program: &Program) -> std::result::Result<(), Errno> {
     move_into_link_name_space(std::os::fd::AsFd::as_fd(namespace), Some(LinkNameSpaceType::User))?;
     let bits = CAPABILITIES.iter().fold(0, |all, (_, number)| all | 1 << number);
     let kept = CapabilitySet::from_bits_retain(bits);
@@ -45,7 +55,7 @@ pub fn become_user(namespace: &OwnedFd, program: &Program) -> std::result::Resul
         }
     }
     let groups: Vec<_> = program.groups.iter().map(|id| Gid::from_raw(*id)).collect();
-    set_thread_groups(&groups)?;
+    set_groups(powers, &groups)?;
     let (user, group) = (Uid::from_raw(program.uid), Gid::from_raw(program.gid));
     set_thread_res_gid(group, group, group)?;
     set_thread_res_uid(user, user, user)?;
@@ -55,9 +65,27 @@ pub fn become_user(namespace: &OwnedFd, program: &Program) -> std::result::Resul
     set_capabilities(None, CapabilitySets { effective: held, permitted: held, inheritable: none })
 }
 
+pub fn drop_capabilities() -> Result<()> {
+    let none = CapabilitySet::empty();
+    let nothing = CapabilitySets { effective: none, permitted: none, inheritable: none };
+    set_capabilities(None, nothing).step("give up every capability")
+}
+
+/// Where there is one id, the kernel lets nobody change groups: those of the user stay.
+fn set_groups(powers: Powers, groups: &[Gid]) -> std::result::Result<(), Errno> {
+    match set_thread_groups(groups) {
+        Err(Errno::PERM) if powers == Powers::One && groups.is_empty() => Ok(()),
+        other => other,
+    }
+}
+
 /// Limits of the kind every process has. Never above what the supervisor was given itself.
-pub fn limit_resources() -> std::result::Result<(), Errno> {
+pub fn limit_resources(processes: Option<u64>) -> std::result::Result<(), Errno> {
     let files = getrlimit(Resource::Nofile).maximum.map_or(OPEN_FILES, |maximum| maximum.min(OPEN_FILES));
     setrlimit(Resource::Nofile, Rlimit { current: Some(files), maximum: Some(files) })?;
+    if let Some(asked) = processes {
+        let most = getrlimit(Resource::Nproc).maximum.map_or(asked, |maximum| maximum.min(asked));
+        setrlimit(Resource::Nproc, Rlimit { current: Some(most), maximum: Some(most) })?;
+    }
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })
 }

@@ -1,6 +1,7 @@
 //! The root filesystem of a sandbox: the image's layers, the skeleton, volumes, up to the point of no return.
 //!
-//! Everything is mounted by root of the machine, so nothing inside holds a right over any of these mounts.
+//! Everything is mounted by root of the machine or of the engine's user namespace, which no program inside is in: so nothing
+//! inside holds a right over any of these mounts.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -28,7 +29,7 @@ pub struct Root {
 pub fn enter(slot: &Slot, launch: &Launch, namespace: &OwnedFd, skeleton: Skeleton) -> Result<Root> {
     let inside = stack(slot, launch, namespace, (&skeleton.scratch, Path::new(file::RUN)))?;
     skeleton.move_into(&inside)?;
-    launch.memory_dirs.iter().try_for_each(|memory| memory_dir(memory, slot.first_id))?;
+    launch.memory_dirs.iter().try_for_each(|memory| memory_dir(memory, slot))?;
     for bind in &launch.binds {
         volume(&inside, bind, slot, launch, namespace)?;
     }
@@ -52,7 +53,7 @@ pub fn stack(
     namespace: &OwnedFd,
     scratch: (&OwnedFd, &Path),
 ) -> Result<Inside> {
-    let inside = Inside::new(overlay(launch, namespace, scratch)?, slot.first_id);
+    let inside = Inside::new(overlay(slot, launch, namespace, scratch)?, slot.first_id);
     for path in &launch.host_dirs {
         host_directory(&inside, path)?;
     }
@@ -64,11 +65,16 @@ pub fn stack(
 /// The image's layers with their ids mapped, under an upper layer that belongs to the sandbox's own ids.
 ///
 /// The upper layer is not mapped: overlayfs would then silently be read-only.
-fn overlay(launch: &Launch, namespace: &OwnedFd, (scratch, at): (&OwnedFd, &Path)) -> Result<OwnedFd> {
+fn overlay(
+    slot: &Slot,
+    launch: &Launch,
+    namespace: &OwnedFd,
+    (scratch, at): (&OwnedFd, &Path),
+) -> Result<OwnedFd> {
     let mut lower = Vec::new();
     for (index, source) in launch.layers.iter().enumerate() {
         let layer = mount::view(source, false).step_at("open layer", source)?;
-        mount::map_ids(&layer, namespace).step_at("map the ids of layer", source)?;
+        map_ids(slot, &layer, namespace).step_at("map the ids of layer", source)?;
         let name = index.to_string();
         mount::attach(&layer, &place(scratch, &name)?).step_at("attach layer", source)?;
         lower.push(format!("{}/{name}", at.display()));
@@ -76,11 +82,19 @@ fn overlay(launch: &Launch, namespace: &OwnedFd, (scratch, at): (&OwnedFd, &Path
     // Relative paths: the state directory's own may hold characters that mean something to overlayfs.
     let lower = lower.join(":");
     // Volatile: the root ends with the sandbox, so nothing of it is worth waiting for a disk. Volumes are not in it.
-    let options =
-        [("lowerdir", lower.as_str()), ("upperdir", "upper"), ("workdir", "work"), ("volatile", "")];
+    let mut options =
+        vec![("lowerdir", lower.as_str()), ("upperdir", "upper"), ("workdir", "work"), ("volatile", "")];
+    if slot.powers.is_rootless() {
+        options.push(("userxattr", ""));
+    }
     let overlay = mount::filesystem("overlay", &options, plain()).step_at("mount overlay on", "upper")?;
     mount::attach(&overlay, &place(scratch, "root")?).step("attach overlay")?;
     directory_at(scratch.as_fd(), "root")
+}
+
+/// Shows files with the sandbox's ids. Where they have those on disk already, there is nothing to do.
+fn map_ids(slot: &Slot, view: &OwnedFd, namespace: &OwnedFd) -> std::result::Result<(), Errno> {
+    if slot.powers.is_rootless() { Ok(()) } else { mount::map_ids(view, namespace) }
 }
 
 /// A new mount point.
@@ -154,9 +168,9 @@ pub fn program(inside: &Inside, program: &Path, at: &Path) -> Result<()> {
 }
 
 /// Seen by the binds that follow, and by nobody outside this mount namespace.
-pub fn memory_dir(memory: &launch::MemoryDir, first_id: u32) -> Result<()> {
-    let (size, owner) = (memory.bytes.to_string(), first_id.to_string());
-    let group = (first_id + memory.group).to_string();
+pub fn memory_dir(memory: &launch::MemoryDir, slot: &Slot) -> Result<()> {
+    let (size, owner) = (memory.bytes.to_string(), slot.first_id.to_string());
+    let group = (slot.first_id + slot.powers.owner(memory.group)).to_string();
     // Directories made in one that belongs to a group of its own belong to that group too.
     let mode = if memory.group == 0 { "777" } else { "2777" };
     let options = [("mode", mode), ("size", size.as_str()), ("uid", owner.as_str()), ("gid", group.as_str())];
@@ -183,7 +197,7 @@ pub fn volume(
     };
     if !in_memory {
         // A filesystem in memory was made with the sandbox's own ids.
-        mount::map_ids(&view, namespace).step_at("map the ids of volume", &bind.source)?;
+        map_ids(slot, &view, namespace).step_at("map the ids of volume", &bind.source)?;
     }
     let attributes = if bind.read_only { plain() | READ_ONLY } else { plain() };
     mount::restrict(&view, attributes, false).step_at("restrict volume", &bind.source)?;

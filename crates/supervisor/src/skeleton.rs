@@ -47,7 +47,7 @@ impl Skeleton {
         let inside = frame(&scratch)?;
         let proc = mount::filesystem("proc", &[], quiet()).step_at("mount", "/proc")?;
         mount::attach(&proc, &inside.directory(Path::new("/proc"))?).step_at("attach", "/proc")?;
-        let devices = dev::mount(&inside, slot.first_id)?;
+        let devices = dev::mount(&inside, slot.first_id, slot.powers)?;
         runtime_directory(&inside, slot.first_id)?;
         let masks = masks(&inside)?;
         make_read_only(&inside)?;

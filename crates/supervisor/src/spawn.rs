@@ -20,7 +20,7 @@ use rustix::termios::Winsize;
 
 use crate::fork::{Fork, exit, fork};
 use crate::mount::last_errno;
-use crate::rights;
+use crate::rights::{self, Bounds};
 use crate::seccomp::Filter;
 
 /// What every program inside is started with.
@@ -30,6 +30,7 @@ pub struct Ground {
     pub terminals: OwnedFd,
     pub null: OwnedFd,
     pub filter: Filter,
+    pub bounds: Bounds,
 }
 
 pub struct Program {
@@ -232,7 +233,8 @@ fn become_program(
     tell: &OwnedFd,
 ) -> (Stage, Errno) {
     let _ = rustix::process::setsid();
-    let rights = rights::become_user(&ground.namespace, program).and_then(|()| rights::limit_resources());
+    let rights = rights::become_user(&ground.namespace, ground.bounds.powers, program)
+        .and_then(|()| rights::limit_resources(ground.bounds.processes));
     if let Err(errno) = rights {
         return (Stage::Rights, errno);
     }

@@ -4,13 +4,15 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
+use asb_network::Network;
 use asb_runtime::driver::{ALL, Cache, Name, Probe};
 use asb_runtime::machine::{self, Fact};
+use asb_runtime::rootless::{NoWay, Outside};
+use asb_runtime::{powers, rootless};
 use serde::Serialize;
 
 use crate::args::Doctor;
 use crate::data_dir::DataDir;
-use crate::failure::hinted;
 
 #[derive(Debug, Serialize)]
 struct Report {
@@ -27,12 +29,6 @@ struct Runtime {
 }
 
 pub async fn run(data_dir: &DataDir, doctor: &Doctor) -> anyhow::Result<ExitCode> {
-    if !rustix::process::geteuid().is_root() {
-        return Err(hinted(
-            "asb doctor needs root",
-            "run it as the user the engine runs as: sandboxes are tried out",
-        ));
-    }
     data_dir.create()?;
     let mut facts = machine::facts();
     facts.push(network(data_dir.path()).await?);
@@ -56,27 +52,35 @@ async fn network(data_dir: &Path) -> anyhow::Result<Fact> {
     let place = data_dir.join("doctor");
     std::fs::create_dir_all(&place).with_context(|| format!("failed to make {}", place.display()))?;
     let of_its_own = place.clone();
-    let tried = tokio::task::spawn_blocking(move || {
-        asb_network::Network::open(&of_its_own, &[]).and_then(asb_network::Network::close)
+    let tried = tokio::task::spawn_blocking(move || -> anyhow::Result<()> {
+        let open = || Ok(Network::open(&of_its_own, &[]).and_then(Network::close)?);
+        match powers::here().is_rootless() {
+            true => rootless::in_new_network(open)?,
+            false => open(),
+        }
     });
     let tried = tried.await?;
     std::fs::remove_dir_all(&place).with_context(|| format!("failed to remove {}", place.display()))?;
-    Ok(match tried {
-        Ok(()) => Fact {
-            name: "network",
-            value: "an address for each sandbox (nftables)".to_owned(),
-            problem: None,
-        },
-        Err(error) => {
-            let problem = format!("sandboxes have loopback only: {}", with_causes(&error));
-            Fact { name: "network", value: "none".to_owned(), problem: Some(problem) }
-        }
-    })
+    let outside = powers::here().is_rootless().then(Outside::find);
+    Ok(judge(tried.map_err(|error| format!("{error:#}")), outside))
 }
 
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+/// What is told of the network: whether it can be made, and what leads out of it where the machine itself does not.
+fn judge(tried: Result<(), String>, outside: Option<Result<Outside, NoWay>>) -> Fact {
+    let fact = |value: &str, problem| Fact { name: "network", value: value.to_owned(), problem };
+    let each = "an address for each sandbox (nftables)";
+    match (tried, outside) {
+        (Err(why), _) => fact("none", Some(format!("sandboxes have loopback only: {why}"))),
+        (Ok(()), None) => fact(each, None),
+        (Ok(()), Some(Ok(outside))) => {
+            fact(&format!("{each}, outside by {}", outside.program.display()), None)
+        }
+        (Ok(()), Some(Err(why))) => {
+            let problem =
+                format!("weaker than as root: sandboxes reach each other and nothing outside; {why}");
+            fact(&format!("{each}, nothing outside"), Some(problem))
+        }
+    }
 }
 
 fn text(report: &Report) -> String {
@@ -130,4 +134,19 @@ fn abilities(probe: &Probe) -> String {
         names.collect::<Vec<_>>().join(", ")
     };
     format!("{}; not: {}", names(true), names(false))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn network_without_a_way_outside_is_weaker_and_says_what_to_install() {
+        assert_eq!(judge(Ok(()), None).problem, None);
+        let none = judge(Ok(()), Some(Err(NoWay::Program)));
+        assert!(none.value.ends_with("nothing outside"), "{none:?}");
+        assert!(none.problem.is_some_and(|it| it.contains("weaker than as root") && it.contains("`passt`")));
+        let failed = judge(Err("no nftables".to_owned()), Some(Err(NoWay::Tun)));
+        assert!(failed.problem.is_some_and(|it| it.contains("loopback only: no nftables")));
+    }
 }

@@ -20,11 +20,6 @@ pub async fn run(data_dir: &DataDir, up: Up) -> anyhow::Result<ExitCode> {
         // A session of our own: the terminal that started us may go.
         let _ = rustix::process::setsid();
     }
-    if !rustix::process::geteuid().is_root() {
-        let hint =
-            "run it as root: making user, network and cgroup namespaces for sandboxes needs it for now";
-        return Err(hinted("the engine needs root", hint));
-    }
     data_dir.create()?;
     let Some(_lock) = data_dir.lock()? else {
         let message = format!("an engine already runs in {}", data_dir.path().display());

@@ -24,6 +24,7 @@
 //! | `streams` | exec and attach in terminals and pipes, over WebSockets and SPDY |
 //! | `runtime` | Pods under runc, crun and gVisor; what is not there; `asb doctor` |
 //! | `python` | the Python SDK against a real engine |
+//! | `rootless` | the same by an ordinary user of the machine |
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -44,6 +45,7 @@ mod pool;
 mod portforward;
 mod probes;
 mod python;
+mod rootless;
 mod runtime;
 mod sandboxes;
 mod services;

@@ -6,9 +6,12 @@
 //! NetworkPolicy, Namespace, Service, labels change ─► facts ─► a moment later: rules and names
 //! ```
 //!
+//! Without root the network is in a namespace beside the machine's (`hosted`).
+//!
 //! Where the machine cannot have such a network, sandboxes have loopback only, and the Node says so.
 
 mod facts;
+mod hosted;
 mod policy;
 mod watch;
 
@@ -18,9 +21,10 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use asb_network::dns::{self, Resolver};
+use asb_network::dns::Resolver;
 use asb_network::policy::Sandbox;
 use asb_network::{Addresses, Network};
+use asb_runtime::Native;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -28,6 +32,7 @@ use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 use tokio::sync::Notify;
 
+use self::hosted::Hosted;
 pub use self::watch::run;
 use crate::failure::with_causes;
 use crate::node::uid;
@@ -37,7 +42,7 @@ const ALONE: (Ipv4Addr, Ipv4Addr) = (Ipv4Addr::new(10, 88, 0, 2), Ipv4Addr::new(
 
 /// The network of this node's Pods.
 pub struct Wires {
-    network: Result<Network, NoNetwork>,
+    network: Result<Hosted, NoNetwork>,
     alone: Addresses,
     /// The resourceVersion of each policy as it was last seen, also of those that are gone.
     versions: Mutex<HashMap<String, u64>>,
@@ -60,11 +65,8 @@ pub struct Wire {
 
 impl Wires {
     /// Opens the network; `used` are the addresses of sandboxes that have an interface already.
-    pub async fn open(data_dir: &Path, used: Vec<Ipv4Addr>, alone: &[Ipv4Addr]) -> Self {
-        let directory = data_dir.to_owned();
-        let opened = tokio::task::spawn_blocking(move || Network::open(&directory, &used)).await;
-        let network = opened.expect("opening the network does not panic").map_err(|error| {
-            let why = with_causes(&error);
+    pub async fn open(runtime: &Native, data_dir: &Path, used: Vec<Ipv4Addr>, alone: &[Ipv4Addr]) -> Self {
+        let network = Hosted::open(runtime, data_dir, used).await.map_err(|why| {
             tracing::warn!(why, "sandboxes have no network but their own loopback interface");
             NoNetwork(why)
         });
@@ -97,6 +99,11 @@ impl Wires {
         self.network.as_ref().ok().filter(|_| !alone)?.beside(address)
     }
 
+    /// Why Pods reach nothing outside, though they have a network.
+    pub fn closed(&self) -> Option<String> {
+        self.network.as_ref().ok()?.closed()
+    }
+
     /// Where Pods ask for names.
     pub fn resolver(&self) -> Option<Ipv4Addr> {
         let network = self.network.as_ref().ok()?;
@@ -125,7 +132,7 @@ impl Wires {
         };
         let namespace = match network.take_parked() {
             Some(namespace) => namespace,
-            None => blocking(network, Network::make).await?,
+            None => network.blocking(Network::make).await?,
         };
         Ok(Wire { address: namespace.address, namespace: Some(namespace.fd) })
     }
@@ -138,7 +145,8 @@ impl Wires {
         let policies = api.list(&ListParams::default()).await.map_err(|error| with_causes(&error))?;
         policies.iter().for_each(|policy| self.note_policy(policy, true));
         let (id, sandbox) = (uid(pod), facts::sandbox(pod, address));
-        blocking(network, move |network| network.update(|facts| drop(facts.sandboxes.insert(id, sandbox))))
+        network
+            .blocking(move |network| network.update(|facts| drop(facts.sandboxes.insert(id, sandbox))))
             .await
     }
 
@@ -146,7 +154,7 @@ impl Wires {
     pub async fn mute(&self, pod_uid: &str, address: Ipv4Addr) {
         let Ok(network) = &self.network else { return };
         let id = pod_uid.to_owned();
-        let muted = blocking(network, move |network| {
+        let muted = network.blocking(move |network| {
             network.update(|facts| {
                 // By now the Pod may have another sandbox, and that another address.
                 if facts.sandboxes.get(&id).is_some_and(|sandbox| sandbox.address == address) {
@@ -164,7 +172,7 @@ impl Wires {
         match &self.network {
             Ok(network) if wired => {
                 self.mute(pod_uid, address).await;
-                if let Err(error) = blocking(network, move |network| network.give_back(address)).await {
+                if let Err(error) = network.blocking(move |network| network.give_back(address)).await {
                     tracing::warn!(pod = pod_uid, %address, error, "the address of a Pod will not be used again");
                 }
             }
@@ -177,7 +185,7 @@ impl Wires {
     /// Makes new places for those that were taken. For when there is time.
     pub async fn park(&self) {
         let Ok(network) = &self.network else { return };
-        if let Err(error) = blocking(network, Network::park).await {
+        if let Err(error) = network.blocking(Network::park).await {
             tracing::warn!(error, "no network namespaces could be made ahead");
         }
     }
@@ -273,13 +281,13 @@ impl Wires {
     /// Puts the rules in force that follow from what is known.
     pub async fn apply(&self) -> Result<(), String> {
         let Ok(network) = &self.network else { return Ok(()) };
-        blocking(network, Network::apply).await
+        network.blocking(Network::apply).await
     }
 
     /// Removes every trace. For when no sandbox is left.
     pub async fn close(&self) {
         let Ok(network) = &self.network else { return };
-        if let Err(error) = blocking(network, |network| network.clone().close()).await {
+        if let Err(error) = network.close().await {
             tracing::warn!(error, "the network of sandboxes was not removed");
         }
     }
@@ -301,24 +309,14 @@ fn key(object: &impl ResourceExt) -> String {
 }
 
 /// Listens for questions, if the port is free.
-async fn resolver(network: &Network) -> Option<BoxFuture<'static, ()>> {
-    let (address, names) = (network.gateway(), network.clone());
+async fn resolver(network: &Hosted) -> Option<BoxFuture<'static, ()>> {
+    let (address, names) = (network.gateway(), Network::clone(network));
     let resolver = Resolver::at(address, "/etc/resolv.conf".into(), Arc::new(move || names.zone()));
-    match dns::serve(resolver).await {
-        Ok(serving) => Some(Box::pin(serving)),
+    match network.resolve(resolver).await {
+        Ok(serving) => Some(serving),
         Err(error) => {
             tracing::warn!(%address, %error, "Pods cannot resolve names: port 53 cannot be listened on");
             None
         }
     }
-}
-
-/// Does something that waits for the kernel where nothing else waits for it.
-async fn blocking<T: Send + 'static>(
-    network: &Network,
-    work: impl FnOnce(&Network) -> Result<T, asb_network::Error> + Send + 'static,
-) -> Result<T, String> {
-    let network = network.clone();
-    let done = tokio::task::spawn_blocking(move || work(&network)).await;
-    done.expect("the network does not panic").map_err(|error| with_causes(&error))
 }

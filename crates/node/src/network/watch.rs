@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use asb_network::{Network, Removals};
+use asb_network::Network;
 use futures::StreamExt;
 use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
 
-use super::{Wires, blocking, key};
+use super::{Wires, key};
 
 /// Changes come in bunches: a moment is waited for the rest of them.
 const BUNCH: Duration = Duration::from_millis(10);
@@ -91,7 +91,7 @@ async fn names(wires: &Wires) {
 
 async fn rules(wires: &Wires) {
     let Ok(network) = &wires.network else { return std::future::pending().await };
-    let removals = Removals::watch().inspect_err(|error| {
+    let removals = network.removals().inspect_err(|error| {
         tracing::warn!(%error, "rules that somebody removes will only come back with the next change");
     });
     let removed = async || match &removals {
@@ -104,7 +104,7 @@ async fn rules(wires: &Wires) {
                 tokio::time::sleep(BUNCH).await;
                 wires.apply().await
             }
-            () = removed() => blocking(network, Network::heal).await,
+            () = removed() => network.blocking(Network::heal).await,
         };
         if let Err(error) = done {
             tracing::error!(error, "the rules of the network are not as they should be; trying again");

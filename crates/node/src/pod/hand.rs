@@ -60,7 +60,7 @@ impl Worker {
 
     /// A start is through.
     pub(super) async fn began(&mut self, index: usize, began: Began) {
-        let Began { place, volumes, references, result, skipped } = began;
+        let Began { place, volumes, references, result, skipped, unenforced } = began;
         self.address = place.as_ref().map(|place| place.address);
         self.address6 = place.as_ref().and_then(|place| place.beside(&self.node));
         (self.place, self.volumes) = (place, volumes);
@@ -89,6 +89,10 @@ impl Worker {
                     false => self.note_trouble(index, refusal, references).await,
                 }
             }
+        }
+        // Once: starting again changes nothing about it.
+        if let Some(message) = unenforced.filter(|_| self.seen[index].restarts == 0) {
+            event::warn(&self.node.shared.client, &self.pod, "LimitsNotEnforced", &message).await;
         }
         for message in skipped {
             event::warn(&self.node.shared.client, &self.pod, "InvalidEnvironmentVariableNames", &message)

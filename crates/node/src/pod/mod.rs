@@ -33,6 +33,7 @@ pub mod support;
 mod trouble;
 pub mod volumes;
 mod watch;
+mod weaker;
 pub mod worker;
 
 pub use start::is_wired;

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use asb_runtime::{Sandbox, Spec, driver};
+use asb_runtime::{Sandbox, Spec, driver, powers};
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -16,7 +16,7 @@ use super::plan::Finished;
 use super::spec::{self, LABEL_ALONE, Parts, Refusal};
 use super::volumes::{Prepared, Sources};
 use super::watch::{News, Reporter};
-use super::{env, support};
+use super::{env, support, weaker};
 use crate::failure::with_causes;
 use crate::image::{self, Found, Held};
 use crate::network::Wire;
@@ -61,6 +61,8 @@ pub struct Began {
     pub result: Result<Sandbox, Stopped>,
     /// Keys that could not be names of variables.
     pub skipped: Vec<String>,
+    /// Limits that are asked for in vain.
+    pub unenforced: Option<String>,
 }
 
 pub enum Stopped {
@@ -79,17 +81,24 @@ impl From<Refusal> for Stopped {
 pub async fn start(mut start: Start) -> Began {
     let mut references = References::default();
     let result = start.attempt(&mut references).await;
-    let skipped = match (&result, start.slot.of(&start.pod)) {
-        (Ok(_), Some(container)) => env::skipped(start.slot, container, &references),
-        _ => Vec::new(),
+    let (skipped, unenforced) = match (&result, start.slot.of(&start.pod)) {
+        (Ok(_), Some(container)) => {
+            let enforced = start.node.shared.runtime.enforced();
+            (
+                env::skipped(start.slot, container, &references),
+                weaker::unenforced(start.slot, container, enforced),
+            )
+        }
+        _ => (Vec::new(), None),
     };
-    Began { place: start.place, volumes: start.volumes, references, result, skipped }
+    Began { place: start.place, volumes: start.volumes, references, result, skipped, unenforced }
 }
 
 impl Start {
     async fn attempt(&mut self, references: &mut References) -> Result<Sandbox, Stopped> {
         self.clear_previous().await?;
         check(&self.pod)?;
+        weaker::check(&self.pod, powers::here())?;
         let driver = self.node.shared.drivers.of(&self.node, &self.pod).await?;
         let held = self.image().await?;
         let shared = self.node.shared.clone();
@@ -124,7 +133,8 @@ impl Start {
             restarts: self.reporter.restarts,
             ceiling: shared.ceiling,
         };
-        let spec = Spec { driver, ..spec::translate(&self.pod, self.slot, parts)? };
+        let spec = spec::translate(&self.pod, self.slot, parts)?;
+        let spec = Spec { driver, process: weaker::fit(spec.process, powers::here()), ..spec };
         self.run(&spec, taken).await
     }
 

@@ -1,5 +1,6 @@
 //! Limits by cgroup, on whichever hierarchy really has the controller: v1, v2, or each for some.
 
+mod delegated;
 mod freeze;
 mod usage;
 
@@ -7,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 pub use self::usage::Stats;
-use crate::{Limits, SandboxId};
+use crate::{Limits, Powers, SandboxId};
 
 /// One file operation that failed.
 #[derive(Debug)]
@@ -29,6 +30,17 @@ pub struct Cgroups {
     freezer: Option<Hierarchy>,
     /// `asb/HASH`: which state directory the sandboxes in it belong to.
     parent: PathBuf,
+    /// As whom: without root, what is not there is not asked for.
+    powers: Powers,
+}
+
+/// Which limits hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Enforced {
+    pub memory: bool,
+    pub cpu: bool,
+    /// For all users of a sandbox together.
+    pub processes: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,16 +57,20 @@ enum Version {
 
 impl Cgroups {
     /// Looks which controllers this machine has where.
-    pub fn detect(state: &Path) -> io::Result<Self> {
+    pub fn detect(state: &Path, powers: Powers) -> io::Result<Self> {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
         let read = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
+        if powers.is_rootless() {
+            let own = std::fs::read_to_string("/proc/self/cgroup")?;
+            return Ok(Self::delegated(state, powers, &mounts, &own));
+        }
         let find = |controller| find(&mounts, controller, read);
-        let parent = Path::new("asb").join(format!("{:016x}", fnv(state.as_os_str().as_encoded_bytes())));
         let (pids, freezer) = (find("pids"), find("freezer"));
         // The second version freezes whatever a cgroup is otherwise for.
         let freezer = freezer.or_else(|| pids.clone().filter(|pids| pids.version == Version::V2));
         let cpuacct = usage::find_cpuacct(&mounts, read);
-        Ok(Self { memory: find("memory"), pids, cpu: find("cpu"), cpuacct, freezer, parent })
+        let parent = parent_of(state);
+        Ok(Self { memory: find("memory"), pids, cpu: find("cpu"), cpuacct, freezer, parent, powers })
     }
 
     /// Makes cgroups without limits; answers with the files to write `0` to in order to join.
@@ -74,14 +90,23 @@ impl Cgroups {
 
     /// Puts limits in force, before anything of the sandbox runs.
     pub fn limit(&self, slot: &SandboxId, limits: &Limits) -> Result<(), Failure> {
-        if let Some(bytes) = limits.memory_bytes {
+        let wanted = |there: bool| there || !self.powers.is_rootless();
+        let Enforced { memory, cpu, processes } = self.enforced();
+        if let Some(bytes) = limits.memory_bytes.filter(|_| wanted(memory)) {
             self.limit_memory(slot, bytes)?;
         }
-        if let Some(millis) = limits.cpu_millis {
+        if let Some(millis) = limits.cpu_millis.filter(|_| wanted(cpu)) {
             self.limit_cpu(slot, millis)?;
+        }
+        if !wanted(processes) {
+            return Ok(());
         }
         let (_, pids) = self.require(&self.pids, "pids", slot)?;
         write(&pids.join("pids.max"), &limits.pids.to_string())
+    }
+
+    pub fn enforced(&self) -> Enforced {
+        Enforced { memory: self.memory.is_some(), cpu: self.cpu.is_some(), processes: self.pids.is_some() }
     }
 
     /// The cgroups of a slot or sandbox, whether they exist or not.
@@ -154,6 +179,9 @@ impl Cgroups {
         let parent = hierarchy.mount.join(&self.parent);
         if hierarchy.version == Version::V2 {
             let mut place = hierarchy.mount.clone();
+            if self.powers.is_rootless() {
+                delegated::make_room(&place)?;
+            }
             self.delegate(hierarchy, &place)?;
             for part in &self.parent {
                 place.push(part);
@@ -223,7 +251,7 @@ impl Cgroups {
             None => Err(Failure {
                 step: "find a cgroup hierarchy for controller",
                 path: controller.into(),
-                source: io::ErrorKind::Unsupported.into(),
+                source: io::Error::new(io::ErrorKind::Unsupported, "not available without cgroups"),
             }),
         }
     }
@@ -250,6 +278,11 @@ fn find(mounts: &str, controller: &str, read: impl Fn(&Path) -> String) -> Optio
             _ => None,
         }
     })
+}
+
+/// Where the cgroups of a state directory's sandboxes are, below the top of each hierarchy.
+fn parent_of(state: &Path) -> PathBuf {
+    Path::new("asb").join(format!("{:016x}", fnv(state.as_os_str().as_encoded_bytes())))
 }
 
 fn make_directory(path: &Path) -> Result<(), Failure> {

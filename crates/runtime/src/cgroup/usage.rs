@@ -98,6 +98,7 @@ mod tests {
             cpuacct: hierarchy,
             freezer: None,
             parent: PathBuf::from("asb/x"),
+            powers: crate::Powers::Machine,
         };
         (cgroups, SandboxId::new("a").expect("valid"))
     }

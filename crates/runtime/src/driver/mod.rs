@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::cache::Cache;
 pub use self::probe::{Probe, probe};
-use crate::{Limits, Spec};
+use crate::{Limits, Spec, powers};
 
 /// Names a driver: as a RuntimeClass does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
@@ -112,9 +112,12 @@ impl Driver for Native {
 /// Where programs are looked for. Not the environment's PATH: they are run as root.
 pub const PLACES: [&str; 6] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
-/// The driver of this name, if what it needs is installed.
+/// The driver of this name, if what it needs is installed. Other runtimes are run as root of the machine.
 pub fn find(name: Name) -> Option<Box<dyn Driver>> {
     let Some(program) = name.program() else { return Some(Box::new(Native)) };
+    if powers::here().is_rootless() {
+        return None;
+    }
     let program =
         PLACES.iter().map(|place| Path::new(place).join(program)).find(|path| is_program(path.as_path()))?;
     Some(Box::new(oci::Oci { name, program }))

@@ -12,6 +12,7 @@ use tokio::io::AsyncReadExt;
 use super::{Abilities, Driver, Name, find};
 use crate::{
     Exec, Exit, Limits, Native, Process, RootFs, SANDBOXD_PORT, Sandbox, SandboxId, Spec, TerminalSize, leak,
+    powers,
 };
 
 /// A whole probe takes a second or two.
@@ -38,7 +39,7 @@ impl Probe {
 
     /// How to get it, for one that is not installed.
     pub fn hint(&self) -> Option<&'static str> {
-        match (self.program.is_some(), self.name) {
+        match (self.program.is_some() || powers::here().is_rootless(), self.name) {
             (true, _) | (_, Name::Native) => None,
             (_, Name::Runc) => Some("install the package `runc`"),
             (_, Name::Crun) => Some("install the package `crun`"),
@@ -63,7 +64,10 @@ pub async fn probe(name: Name, directory: &Path) -> Probe {
 /// What is known of a driver that is not installed.
 pub fn missing(name: Name) -> Probe {
     let program = name.program().unwrap_or_default();
-    let problem = format!("{program} is not installed: not in {}", super::PLACES.join(", "));
+    let problem = match powers::here().is_rootless() {
+        true => "needs an engine that root runs".to_owned(),
+        false => format!("{program} is not installed: not in {}", super::PLACES.join(", ")),
+    };
     Probe { name, program: None, version: None, problem: Some(problem), abilities: NOTHING }
 }
 
@@ -140,11 +144,14 @@ async fn use_it(driver: &dyn Driver, directory: &Path) -> Result<Abilities, Stri
     said(dial, "a connection to a port")?;
     let freeze = said(freeze(&sandbox).await, "freezing").is_ok();
     sandbox.delete().await.map_err(|error| causes(&error))?;
-    let can = driver.abilities();
+    let (can, enforced) = (driver.abilities(), native.enforced());
     Ok(Abilities {
         exec: can.exec && exec,
         terminal: can.terminal && terminal,
         freeze: can.freeze && freeze,
+        memory_limit: can.memory_limit && enforced.memory,
+        process_limit: can.process_limit && enforced.processes,
+        user_namespace: can.user_namespace && !powers::here().is_rootless(),
         ..can
     })
 }

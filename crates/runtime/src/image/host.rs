@@ -10,6 +10,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use super::{Config, Image, RootFs, Users};
+use crate::powers;
 
 /// Counted up when what is made below changes.
 const RECIPE: u32 = 3;
@@ -152,7 +153,8 @@ fn skeleton(root: &Path) -> io::Result<()> {
         std::fs::create_dir(&path)?;
         std::fs::set_permissions(&path, Permissions::from_mode(mode))?;
     }
-    std::os::unix::fs::chown(root.join("home/user"), Some(1000), Some(1000))?;
+    let user = powers::here().owner(1000);
+    std::os::unix::fs::chown(root.join("home/user"), Some(user), Some(user))?;
     for name in SYSTEM {
         let path = Path::new("/").join(name);
         match std::fs::read_link(&path) {

@@ -10,7 +10,8 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, fgetxattr, openat, readlinkat, statat};
 use rustix::io::Errno;
 
-use super::layer::place::{OPAQUE, is_whiteout};
+use super::layer::place::is_whiteout;
+use crate::powers;
 
 /// Links that are followed at most, as in the kernel.
 const LINKS: usize = 40;
@@ -132,7 +133,7 @@ fn child(parts: &[Part], name: &OsStr) -> io::Result<Child> {
         match FileType::from_raw_mode(found.st_mode) {
             FileType::Directory => {
                 let directory = openat(&part.directory, name, directory_flags(), Mode::empty())?;
-                let opaque = fgetxattr(&directory, OPAQUE, &mut [0u8; 2][..]) == Ok(1);
+                let opaque = fgetxattr(&directory, powers::here().opaque(), &mut [0u8; 2][..]) == Ok(1);
                 merged.push(Part { layer: part.layer, directory });
                 if opaque {
                     break;
@@ -195,8 +196,13 @@ mod tests {
         symlink("loop", lower.join("loop")).expect("linked");
         let gone = upper.join("etc/gone");
         rustix::fs::mknodat(CWD, &gone, FileType::CharacterDevice, Mode::empty(), 0).expect("made");
-        rustix::fs::setxattr(upper.join("opaque"), OPAQUE, b"y", rustix::fs::XattrFlags::empty())
-            .expect("set");
+        rustix::fs::setxattr(
+            upper.join("opaque"),
+            powers::here().opaque(),
+            b"y",
+            rustix::fs::XattrFlags::empty(),
+        )
+        .expect("set");
 
         let stack = Stack::open(&[upper, lower]).expect("opened");
         let read = |path: &str| stack.read(Path::new(path), 100).expect("readable");

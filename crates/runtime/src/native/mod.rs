@@ -27,7 +27,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub use self::stored::stored;
 use crate::cgroup::Cgroups;
 use crate::ids::Ids;
-use crate::{Error, Sandbox, SandboxId, Spec};
+use crate::powers::{self, Powers};
+use crate::rootless::Hub;
+use crate::{Enforced, Error, Sandbox, SandboxId, Spec};
 
 /// The launch file and the spec, in a sandbox's directory.
 const SANDBOX_FILE: &str = "sandbox.json";
@@ -41,6 +43,7 @@ pub struct Native {
 /// What all handles of one driver share.
 pub(crate) struct Shared {
     directory: PathBuf,
+    pub powers: Powers,
     programs: programs::Programs,
     pub cgroups: Cgroups,
     ids: Ids,
@@ -75,10 +78,12 @@ impl Native {
             .map_err(fail("close to others", &directory))?;
         let programs =
             programs::Programs::write(&directory).map_err(fail("write the programs to", &directory))?;
-        let cgroups = Cgroups::detect(&directory).map_err(fail("read", Path::new("/proc/self/mountinfo")))?;
-        let ids = Ids::open(&directory).map_err(fail("open the table of ids in", &directory))?;
+        let powers = powers::here();
+        let cgroups =
+            Cgroups::detect(&directory, powers).map_err(fail("read", Path::new("/proc/self/mountinfo")))?;
+        let ids = Ids::open(&directory, powers).map_err(fail("open the table of ids in", &directory))?;
         let (known, parked, parking) = Default::default();
-        let shared = Shared { directory, programs, cgroups, ids, known, parked, parking };
+        let shared = Shared { directory, powers, programs, cgroups, ids, known, parked, parking };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -102,6 +107,17 @@ impl Native {
     /// Removes what was made ahead. For the end of the program; what it does not remove, the next one does.
     pub async fn unpark(&self) {
         slot::unpark(&self.shared).await;
+    }
+
+    /// The network that joins sandboxes where the machine's own cannot; `None` for root.
+    pub fn hub(&self, data_dir: &Path) -> std::io::Result<Option<Hub>> {
+        let program = &self.shared.programs.supervisor;
+        self.shared.powers.is_rootless().then(|| Hub::open(data_dir, program)).transpose()
+    }
+
+    /// Which limits hold here.
+    pub fn enforced(&self) -> Enforced {
+        self.shared.cgroups.enforced()
     }
 
     /// Every sandbox that has not been deleted, started by this process or an earlier one.

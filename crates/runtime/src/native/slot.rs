@@ -118,7 +118,12 @@ fn prepare(shared: &Shared, name: &SandboxId) -> Result<(launch::Slot, OwnedFd),
         .map_err(|failed| failure(failed.step, Some(failed.path), failed.source))?;
     let directory =
         std::fs::File::open(&place).map_err(|source| failure("open directory", Some(place), source))?;
-    let slot = launch::Slot { first_id: range.first(), supervisor_id: range.supervisor(), cgroups };
+    let slot = launch::Slot {
+        powers: shared.powers,
+        first_id: range.first,
+        supervisor_id: range.supervisor,
+        cgroups,
+    };
     Ok((slot, directory.into()))
 }
 
@@ -129,9 +134,9 @@ fn directories(place: &Path, range: Range) -> Result<(), (PathBuf, io::Error)> {
             .map_err(|source| (path, source))
     };
     make(place.to_owned(), 0o700, 0)?;
-    make(place.join("upper"), 0o755, range.first())?;
+    make(place.join("upper"), 0o755, range.first)?;
     make(place.join("work"), 0o700, 0)?;
-    make(place.join(file::RUN), 0o700, range.supervisor())
+    make(place.join(file::RUN), 0o700, range.supervisor)
 }
 
 /// Takes a slot that is parked, unless something has ended it, or makes one.

@@ -124,6 +124,7 @@ fn launch_of(shared: &Shared, spec: &Spec, driver: &dyn Driver) -> Launch {
         resolv_conf: spec.resolv_conf.clone(),
         last_words: spec.last_words.clone(),
         log_bytes: spec.limits.log_bytes,
+        user_processes: (!shared.cgroups.enforced().processes).then_some(spec.limits.pids.into()),
         main: Main {
             argv: spec.process.argv.clone(),
             env: spec.process.env.clone(),

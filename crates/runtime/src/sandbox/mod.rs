@@ -22,7 +22,7 @@ use self::client::{Connection, unexpected};
 pub use self::session::{Session, SessionControl};
 use crate::native::{Shared, delete};
 use crate::process::Process;
-use crate::{Error, SandboxId, Spec, Stats};
+use crate::{Error, SandboxId, Spec, Stats, count};
 
 /// How a program ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -190,7 +190,11 @@ impl Sandbox {
 
     /// What it uses right now. Costs a few small reads, and nothing while nobody asks.
     pub fn stats(&self) -> Stats {
-        self.inner.shared.cgroups.usage(self.slot())
+        let counted = self.inner.shared.cgroups.usage(self.slot());
+        match self.inner.shared.powers.is_rootless() && counted == Stats::default() {
+            true => count::usage(self.inner.identity.pid),
+            false => counted,
+        }
     }
 
     /// The log files, oldest first: lines of `<RFC 3339 time> stdout|stderr F|P <text>`.

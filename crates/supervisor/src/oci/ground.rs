@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use asb_supervisor::launch::Launch;
+use asb_supervisor::powers::Powers;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::mount::{MountAttrFlags, UnmountFlags};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -51,7 +52,7 @@ pub fn prepare(gvisor: bool, cgroup_namespace: &OwnedFd) -> Result<()> {
         .step("leave the cgroup namespace")?;
     // Runtimes show their devices to the container, and give what they pass it as standard input to its users.
     let root = openat(CWD, "/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-    let Devices { null, .. } = dev::mount(&Inside::new(root.step_at("open", "/")?, 0), 0)?;
+    let Devices { null, .. } = dev::mount(&Inside::new(root.step_at("open", "/")?, 0), 0, Powers::Machine)?;
     init::detach_from_launcher(&null)?;
     // What the runtimes make, and what they start without being told another.
     rustix::process::umask(Mode::from_raw_mode(0o022));

@@ -59,12 +59,13 @@ pub fn begin(slot: &Slot, launch: Launch, oci: Oci, kept: Kept) -> Result<Begun>
     let Oci { program, flags, gvisor, mut config, init } = oci;
     let place = ground::choose(&launch, &program);
     let scratch = ground::scratch(&place)?;
-    let inside = root::stack(slot, &launch, &kept.namespace, (&scratch, &place))?;
+    let namespace = kept.namespace.mapped_for(&launch.main)?;
+    let inside = root::stack(slot, &launch, &namespace, (&scratch, &place))?;
     skeleton::runtime_directory(&inside, slot.first_id)?;
     root::program(&inside, &init, Path::new(launch::INIT))?;
-    launch.memory_dirs.iter().try_for_each(|memory| root::memory_dir(memory, slot.first_id))?;
+    launch.memory_dirs.iter().try_for_each(|memory| root::memory_dir(memory, slot))?;
     for bind in &launch.binds {
-        root::volume(&inside, bind, slot, &launch, &kept.namespace)?;
+        root::volume(&inside, bind, slot, &launch, &namespace)?;
     }
     for path in ["/proc", "/dev", "/sys", &launch.main.cwd] {
         inside.directory(Path::new(path))?;

@@ -15,9 +15,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::image::{Error, Limits};
-
-/// What overlayfs takes for "nothing below is visible".
-pub const OPAQUE: &str = "trusted.overlay.opaque";
+use crate::powers;
 
 /// A directory that a layer is unpacked to.
 pub struct Place {
@@ -158,7 +156,7 @@ impl Spot {
 
     /// Hides what layers below have in this directory.
     pub fn hide_below(&self) -> Result<(), Errno> {
-        fsetxattr(self.open_directory()?, OPAQUE, b"y", XattrFlags::empty())
+        fsetxattr(self.open_directory()?, powers::here().opaque(), b"y", XattrFlags::empty())
     }
 
     pub fn open_directory(&self) -> Result<OwnedFd, Errno> {

@@ -17,9 +17,10 @@ use rustix::process::{getegid, geteuid};
 use serde::{Deserialize, Serialize};
 
 use super::archive::{Archive, Entry, Kind};
-use super::place::{OPAQUE, Place, Spot, failed, is_directory, is_symlink, parts, refused};
+use super::place::{Place, Spot, failed, is_directory, is_symlink, parts, refused};
 use crate::image::Error;
 use crate::image::limits::Budget;
+use crate::powers;
 
 const NOBODY: u32 = 65534;
 const BUFFER: usize = 128 << 10;
@@ -157,7 +158,8 @@ impl Unpacker<'_> {
     fn hide_below(&mut self, directory: &Path) -> Result<(), Error> {
         if directory.as_os_str().is_empty() {
             let root = self.open_root().map_err(failed(directory))?;
-            return fsetxattr(root, OPAQUE, b"y", XattrFlags::empty()).map_err(failed(directory));
+            return fsetxattr(root, powers::here().opaque(), b"y", XattrFlags::empty())
+                .map_err(failed(directory));
         }
         let spot = self.place.spot(directory, &mut self.contents.implied)?;
         if spot.stat().map_err(failed(directory))?.is_none_or(|stat| !is_directory(&stat)) {
@@ -342,7 +344,10 @@ impl Unpacker<'_> {
 
     /// An id that no sandbox has is that of nobody: unmapped ones cannot even be removed inside.
     fn ids(&self, entry: &Entry) -> (Uid, Gid) {
-        let known = |id: u32| if id < IDS || self.purpose == Purpose::Copy { id } else { NOBODY };
+        let known = |id: u32| match self.purpose {
+            Purpose::Copy => id,
+            _ => powers::here().owner(if id < IDS { id } else { NOBODY }),
+        };
         (Uid::from_raw(known(entry.uid)), Gid::from_raw(known(entry.gid)))
     }
 

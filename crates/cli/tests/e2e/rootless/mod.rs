@@ -1,0 +1,290 @@
+//! `asb` by an ordinary user of the machine: what works, what is weaker and says so, and what a sandbox cannot do.
+
+mod account;
+mod network;
+
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use asb_testing::{ImageBuilder, TarBuilder};
+use serde_json::{Value, json};
+
+use self::account::Account;
+use crate::engine::{eventually, stdout, text};
+
+const KEEPER: &str = r#"
+apiVersion: agents.x-k8s.io/v1beta1
+kind: Sandbox
+metadata: {name: keeper}
+spec:
+  podTemplate:
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers: [{name: main, image: host, volumeMounts: [{name: data, mountPath: /data}]}]
+  volumeClaimTemplates:
+  - metadata: {name: data}
+    spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+"#;
+
+/// Every user whose kernel gives what sandboxes need: with subordinate ids and without.
+fn each(story: impl Fn(Account)) {
+    for subordinate in [true, false] {
+        story(Account::new(subordinate));
+    }
+}
+
+#[test]
+fn ordinary_user_runs_stops_starts_and_removes_sandboxes() {
+    each(|user| {
+        let hello = user.asb(&["run", "--", "sh", "-c", "id -u; echo hello"]);
+        assert_eq!(stdout(&hello), "0\nhello\n");
+        let mode = user.data_dir().metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700, "nobody else may look into it");
+        stdout(&user.kubectl(&["apply", "-f", "-"], KEEPER));
+        stdout(&user.kubectl(&["wait", "--for=condition=Ready", "sandbox/keeper", "--timeout=30s"], ""));
+        user.inside("keeper", "echo kept > /data/file; chmod 750 /data/file; echo lost > /tmp/file");
+        stdout(&user.asb(&["stop", "keeper"]));
+        stdout(&user.asb(&["start", "keeper"]));
+        let found = user.inside("keeper", "stat -c '%u %a' /data/file; cat /data/file /tmp/file");
+        assert!(found.starts_with("0 750\nkept\n") && found.contains("No such file"), "{found}");
+        let top: Value = serde_json::from_str(&stdout(&user.asb(&["top", "--json"]))).unwrap();
+        assert!(top[0]["memoryBytes"].as_u64() > Some(0), "{top}");
+        let size = stdout(&user.asb(&["volume", "du"]));
+        assert!(size.contains("data-keeper"), "{size}");
+        user.finish();
+    });
+}
+
+#[test]
+fn sandboxes_outlive_a_killed_engine_and_the_next_one_has_them() {
+    each(|user| {
+        stdout(&user.asb(&["run", "--detach", "--name", "web"]));
+        user.inside("web", "echo still > /tmp/file; (while :; do sleep 1000; done) >/dev/null 2>&1 &");
+        user.kill_engine();
+        stdout(&user.asb(&["up", "--detach"]));
+        assert_eq!(user.inside("web", "cat /tmp/file"), "still\n");
+        user.kill_engine();
+        // Whatever needs an engine starts one, which can also end what it did not start.
+        assert_eq!(stdout(&user.asb(&["run", "--", "echo", "beside"])), "beside\n");
+        stdout(&user.asb(&["rm", "web"]));
+        user.finish();
+    });
+}
+
+#[test]
+fn users_of_an_image_are_themselves_or_the_only_one() {
+    let many = Account::new(true);
+    let owner = "touch /tmp/a; chown 33:34 /tmp/a; stat -c %u:%g /tmp/a; cut -c1-33 /proc/self/uid_map";
+    let seen = stdout(&many.asb(&["run", "--", "sh", "-c", owner]));
+    assert!(seen.starts_with("33:34\n"), "{seen}");
+    let pod = |name: &str, security: Value| {
+        json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+            "spec": {
+                "terminationGracePeriodSeconds": 0, "restartPolicy": "Never", "securityContext": security,
+                "containers": [{
+                    "name": "main", "image": "host", "command": ["sh", "-c", "id; exec sleep 1000"],
+                    "resources": {"limits": {"memory": "64Mi", "cpu": "500m"}},
+                }],
+            },
+        })
+        .to_string()
+    };
+    let groups = json!({"runAsUser": 1000, "runAsGroup": 7, "fsGroup": 2000, "supplementalGroups": [3000]});
+    stdout(&many.kubectl(&["apply", "-f", "-"], &pod("groups", groups.clone())));
+    let id = |user: &Account, name: &str| {
+        eventually("it runs", || text(&user.kubectl(&["logs", name], "")).contains("uid="));
+        stdout(&user.kubectl(&["logs", name], ""))
+    };
+    assert!(
+        id(&many, "groups").contains("uid=1000(user) gid=7 groups=7,2000,3000"),
+        "{}",
+        id(&many, "groups")
+    );
+    let events = stdout(&many.kubectl(&["get", "events", "-o", "jsonpath={.items[*].message}"], ""));
+    assert!(
+        events.contains("spec.containers[0].resources.limits.memory, spec.containers[0].resources.limits.cpu: not enforced"),
+        "{events}"
+    );
+    stdout(&many.kubectl(&["delete", "pods", "--all"], ""));
+    many.finish();
+
+    let one = Account::new(false);
+    stdout(&one.asb(&["up", "--detach"]));
+    stdout(&one.kubectl(&["apply", "-f", "-"], &pod("user", json!({"runAsUser": 1000, "runAsGroup": 7}))));
+    assert!(id(&one, "user").contains("uid=1000(user) gid=7"), "{}", id(&one, "user"));
+    stdout(&one.kubectl(&["apply", "-f", "-"], &pod("groups", groups)));
+    eventually("it is refused by the field", || {
+        let message = one.kubectl(&["get", "pod", "groups", "-o", "jsonpath={.status.message}"], "");
+        let message = stdout(&message);
+        message.contains("spec.securityContext.fsGroup") && message.contains("uidmap")
+    });
+    stdout(&one.kubectl(&["delete", "pods", "--all"], ""));
+    one.finish();
+}
+
+#[test]
+fn sandbox_of_an_ordinary_user_is_confined() {
+    each(|user| {
+        let secret = user.home().join("secret");
+        std::fs::write(&secret, "do not tell").unwrap();
+        std::os::unix::fs::chown(&secret, Some(user.uid), None).unwrap();
+        let mut outside = user.command("sleep", &["1000"]).spawn().unwrap();
+        let service = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = service.local_addr().unwrap().port();
+        stdout(&user.asb(&["run", "--detach", "--name", "box"]));
+        let inside = |script: &str| user.inside("box", script);
+
+        let status = inside("grep -E 'NoNewPrivs|Seccomp:|CapBnd' /proc/self/status");
+        for line in ["NoNewPrivs:\t1", "Seccomp:\t2", "CapBnd:\t00000000800405fb"] {
+            assert!(status.contains(line), "{status}");
+        }
+        for call in [
+            "unshare --user true",
+            "unshare --mount true",
+            "mount -t tmpfs x /mnt",
+            "chroot / mount -o remount,rw /",
+        ] {
+            let refused = inside(&format!("{call} && echo allowed"));
+            assert!(!refused.contains("allowed"), "{call}: {refused}");
+        }
+        let seen = inside("ls /proc | grep -c '^[0-9]'; ps ax");
+        assert!(!seen.contains("sleep 1000") && !seen.contains("asb up"), "{seen}");
+        let (home, data) = (user.home(), user.data_dir());
+        for path in [&secret, &home, &data, &"/root".into()] {
+            let read = inside(&format!("ls {0} && cat {0}", path.display()));
+            assert!(!read.contains("do not tell") && !read.contains("kubeconfig"), "{read}");
+        }
+        for file in ["/etc/shadow", "/proc/1/environ", "/proc/1/mem", "/proc/kcore"] {
+            let read = inside(&format!("head -c 1 {file} 2>/dev/null | wc -c"));
+            assert_eq!(read, "0\n", "{file}");
+        }
+        let writes = inside(
+            "echo x > /proc/sys/kernel/hostname; echo x > /usr/x; echo b > /proc/sysrq-trigger; ls /usr/x",
+        );
+        assert!(writes.contains("No such file") && writes.matches("Read-only").count() >= 2, "{writes}");
+        inside("kill -9 1; kill -STOP 1; kill -TERM 1; kill -INT 1");
+        assert_eq!(inside("echo lives"), "lives\n");
+        let connect = "import socket,sys\nfor a in sys.argv[2:]:\n try: socket.create_connection((a,int(sys.argv[1])),2); print('reached',a)\n except OSError as e: print('not',a,e)";
+        let addresses = stdout(&std::process::Command::new("hostname").arg("-I").output().unwrap());
+        let reached = inside(&format!(
+            "python3 -c \"{connect}\" {port} 127.0.0.1 10.0.2.2 169.254.169.254 {}",
+            addresses.trim()
+        ));
+        assert!(reached.contains("not 127.0.0.1") && !reached.contains("reached"), "{reached}");
+        assert!(inside("ls -ln /dev/null").contains("1, 3"));
+        assert!(inside("mknod /tmp/d b 8 0 && echo made").contains("not permitted"));
+        outside.kill().unwrap();
+        outside.wait().unwrap();
+        user.finish();
+    });
+}
+
+#[test]
+fn fork_bomb_ends_at_the_process_limit_without_cgroups() {
+    let user = Account::new(true);
+    let bomb = "import os,time\nn=0\ntry:\n while True:\n  if os.fork()==0: time.sleep(1000)\n  n+=1\nexcept OSError: print('stopped at',n)";
+    let said = stdout(&user.asb(&["run", "--", "python3", "-c", bomb]));
+    let count: u32 = said.trim().rsplit(' ').next().and_then(|word| word.parse().ok()).expect(&said);
+    assert!(said.contains("stopped at") && count < 1024, "{said}");
+    user.finish();
+}
+
+#[test]
+fn limits_hold_where_cgroups_are_delegated() {
+    let user = Account::new(true);
+    let cgroups = user.delegate(&["memory", "pids", "cpu"]);
+    let told = stdout(&user.asb(&["doctor"]));
+    assert!(told.contains("memory (v") && told.contains("memory limit, process limit"), "{told}");
+    stdout(&user.asb(&["up", "--detach"]));
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "hungry"},
+        "spec": {"restartPolicy": "Never", "containers": [{
+            "name": "main", "image": "host", "command": ["python3", "-c", "x = bytearray(512 << 20)"],
+            "resources": {"limits": {"memory": "64Mi"}},
+        }]},
+    });
+    stdout(&user.kubectl(&["apply", "-f", "-"], &pod.to_string()));
+    let reason = "jsonpath={.status.containerStatuses[0].state.terminated.reason}";
+    eventually("it is ended for want of memory", || {
+        stdout(&user.kubectl(&["get", "pod", "hungry", "-o", reason], "")) == "OOMKilled"
+    });
+    let events = stdout(&user.kubectl(&["get", "events", "-o", "jsonpath={.items[*].reason}"], ""));
+    assert!(!events.contains("LimitsNotEnforced"), "{events}");
+    stdout(&user.kubectl(&["delete", "pods", "--all"], ""));
+    user.finish();
+    drop(cgroups);
+}
+
+#[test]
+fn two_users_and_root_do_not_disturb_each_other() {
+    let (ann, bob, root) = (Account::new(true), Account::new(false), crate::engine::Engine::start());
+    for user in [&ann, &bob] {
+        stdout(&user.asb(&["run", "--detach", "--name", "web"]));
+        user.inside("web", &format!("echo {} > /tmp/whose", user.uid));
+    }
+    stdout(&root.asb(&["run", "--detach", "--name", "web"]));
+    for user in [&ann, &bob] {
+        assert_eq!(user.inside("web", "cat /tmp/whose"), format!("{}\n", user.uid));
+    }
+    let look = ann.command("ls", &[bob.data_dir().to_str().unwrap()]).output().unwrap();
+    assert!(!look.status.success(), "{}", text(&look));
+    stdout(&ann.asb(&["rm", "web"]));
+    assert_eq!(bob.inside("web", "cat /tmp/whose"), format!("{}\n", bob.uid));
+    root.stop();
+    bob.finish();
+    ann.finish();
+}
+
+#[test]
+fn image_is_imported_and_run_with_its_owners_and_deletions() {
+    each(|user| {
+        let busybox = ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| Path::new(path).exists());
+        let busybox = std::fs::read(busybox.expect("these tests need busybox-static")).unwrap();
+        let lower = TarBuilder::default()
+            .directory("bin/", 0o755)
+            .entry(tar::EntryType::Regular, "bin/sh", 0o755, "", &busybox)
+            .directory("opaque/", 0o755)
+            .file("opaque/below", b"")
+            .file("gone", b"")
+            .finish();
+        let upper = [(".wh.gone", ""), ("opaque/.wh..wh..opq", ""), ("opaque/above", "")];
+        let built = ImageBuilder::default().tar(&lower).files(&upper).build();
+        let layout = user.home().join("layout");
+        for (path, bytes) in built.layout(Some("app:1")) {
+            let path = layout.join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, bytes).unwrap();
+        }
+        stdout(&user.asb(&["image", "import", layout.to_str().unwrap()]));
+        let run =
+            user.asb(&["run", "app:1", "--", "/bin/sh", "-c", "echo /opaque/* /gone*; echo x > /opaque/new"]);
+        assert_eq!(stdout(&run), "/opaque/above /gone*\n");
+        assert!(stdout(&user.asb(&["image", "ls"])).contains("app:1"));
+        stdout(&user.asb(&["image", "rm", "app:1"]));
+        user.finish();
+    });
+}
+
+#[test]
+fn doctor_says_what_is_weaker_and_how_to_get_more() {
+    let doctor = |user: &Account| stdout(&user.asb(&["doctor"]));
+    let many = Account::new(true);
+    let told = doctor(&many);
+    assert!(told.contains("user ids         65536 for all sandboxes together"), "{told}");
+    assert!(told.contains("weaker than as root") && told.contains("Delegate=yes"), "{told}");
+    assert!(told.contains("ok native") && told.contains("needs an engine that root runs"), "{told}");
+    let report: Value = serde_json::from_str(&stdout(&many.asb(&["doctor", "--json"]))).unwrap();
+    let native = &report["runtimes"][0];
+    assert_eq!(
+        (&native["works"], &native["abilities"]["memoryLimit"]),
+        (&json!(true), &json!(false)),
+        "{report:#}"
+    );
+    many.finish();
+    let one = Account::new(false);
+    let told = doctor(&one);
+    assert!(told.contains("user ids         one for all sandboxes") && told.contains("usermod"), "{told}");
+    one.finish();
+}
