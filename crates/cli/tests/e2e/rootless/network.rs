@@ -74,7 +74,7 @@ fn only_outside(hidden: &'static str, subordinate: bool) {
         let machine: Vec<_> = machine.iter().map(String::as_str).collect();
         let said = connect(&user, "a", &machine);
         assert!(!said.contains("answered"), "no policy opens the machine: {said}");
-        let name = stdout(&user.asb(&["exec", "a", "--", "getent", "hosts", "b"]));
+        let name = stdout(&user.asb(&["exec", "a", "--", "getent", "ahostsv4", "b"]));
         assert!(name.contains(&address(&user, "b")), "{name}");
 
         user.kill_engine();
