@@ -107,6 +107,12 @@ fn frame(batch: &mut Batch, place: &Place) {
     rule(batch, "forward", &[to_us()], goto("to"));
     rule(batch, "output", &[to_us()], goto("to"));
 
+    // To a sandbox that is gone: there is no wire any more, and elsewhere nobody is meant.
+    for side in &sides {
+        let gone = Match::NotInterfaceOut(ours.clone());
+        let for_us = [Match::Family(side.family), Match::Destination(side.range(place)), gone];
+        rule(batch, "from", &for_us, goto("refuse"));
+    }
     rule(batch, "from", &[Match::Established], Verdict::Accept);
     rule(batch, "from", &[Match::Invalid], Verdict::Drop);
     services::add_judgement(batch);

@@ -1,6 +1,6 @@
 //! The network of one engine: namespaces for sandboxes, and the rules between them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
@@ -51,6 +51,8 @@ struct Inner {
     guarded: forwarding::Guarded,
     mtu: u32,
     addresses: Addresses,
+    /// Addresses of sandboxes that are gone. The kernel may remember connections of theirs.
+    left: Mutex<BTreeSet<Ipv4Addr>>,
     parked: Mutex<VecDeque<Namespace>>,
     rules: Mutex<Rules>,
     zone: Mutex<Arc<Zone>>,
@@ -98,7 +100,7 @@ impl Network {
                 .map_err(failed("make packet filter rules (nftables)"))?;
         }
         let is_left = |address| place.owner(address).is_some_and(|owner| !used.contains(&owner));
-        tracking::forget_all(is_left).map_err(failed("forget the connections of sandboxes that are gone"))?;
+        tracking::forget(is_left).map_err(failed("forget the connections of sandboxes that are gone"))?;
         hold_gateway(place, data_dir).map_err(failed("make the interface of the gateway"))?;
         if place.six().is_none() {
             tracing::info!(
@@ -114,6 +116,7 @@ impl Network {
             guarded,
             mtu: mtu().unwrap_or(USUAL_MTU),
             addresses: Addresses::new(first, last),
+            left: Mutex::default(),
             parked: Mutex::default(),
             rules: Mutex::new(Rules { facts: Facts::default(), current: None }),
             zone: Mutex::default(),
@@ -167,13 +170,10 @@ impl Network {
         self.inner.addresses.keep(address);
     }
 
-    /// Gives an address back whose sandbox is gone, and with it every connection that it had: the next one with the
-    /// address must not have them. An address whose connections cannot be forgotten is nobody's any more.
-    pub fn give_back(&self, address: Ipv4Addr) -> Result<(), Error> {
-        let mut both = self.inner.place.both(address).into_iter();
-        both.try_for_each(tracking::forget).map_err(failed("forget the connections of a sandbox"))?;
+    /// Gives an address back whose sandbox is gone.
+    pub fn give_back(&self, address: Ipv4Addr) {
+        self.left().insert(address);
         self.inner.addresses.give_back(address);
-        Ok(())
     }
 
     /// Changes what is known, without any effect until [`Network::apply`].
@@ -238,7 +238,8 @@ impl Network {
         let mut busy = Vec::new();
         let made = loop {
             let address = addresses.take().ok_or_else(|| io::Error::other("all addresses are taken"))?;
-            match Namespace::make(place, address, *mtu) {
+            let made = self.forget_left(address).and_then(|()| Namespace::make(place, address, *mtu));
+            match made {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && busy.len() < ATTEMPTS => {
                     busy.push(address);
                 }
@@ -251,6 +252,19 @@ impl Network {
         };
         busy.into_iter().for_each(|address| addresses.give_back(address));
         made
+    }
+
+    /// Before an address gets another owner: the connections of the one before are forgotten, and those of all others
+    /// that are gone. Addresses are given in turn, so this is seldom.
+    fn forget_left(&self, address: Ipv4Addr) -> io::Result<()> {
+        let mut left = self.left();
+        if !left.contains(&address) {
+            return Ok(());
+        }
+        let place = &self.inner.place;
+        tracking::forget(|address| place.owner(address).is_some_and(|owner| left.contains(&owner)))?;
+        left.clear();
+        Ok(())
     }
 
     fn enforce(&self, rules: &mut Rules) -> Result<(), Error> {
@@ -294,6 +308,10 @@ impl Network {
 
     fn parked(&self) -> MutexGuard<'_, VecDeque<Namespace>> {
         self.inner.parked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn left(&self) -> MutexGuard<'_, BTreeSet<Ipv4Addr>> {
+        self.inner.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn rules(&self) -> MutexGuard<'_, Rules> {

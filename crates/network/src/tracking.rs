@@ -4,7 +4,6 @@
 use std::io;
 use std::net::IpAddr;
 
-use crate::cidr::octets;
 use crate::netlink::{Buffer, Socket, attributes, flag};
 
 const SUBSYSTEM: u16 = 1;
@@ -17,36 +16,16 @@ const ORIGINAL: u16 = 1;
 const REPLY: u16 = 2;
 const ID: u16 = 12;
 const ZONE: u16 = 18;
-const FILTER: u16 = 25;
 /// Of a tuple.
 const ADDRESSES: u16 = 1;
 const SOURCE: u16 = 1;
 const SOURCE6: u16 = 3;
 
-/// Forgets every connection from or to this address.
-pub fn forget(address: IpAddr) -> io::Result<()> {
-    let mut found = Vec::new();
-    for tuple in [ORIGINAL, REPLY] {
-        // The kernel looks for them; one that is too old for that tells of all.
-        let question = |message: &mut Buffer| {
-            message.nested(tuple, |tuple| {
-                tuple
-                    .nested(ADDRESSES, |addresses| addresses.attribute(source_of(address), &octets(address)));
-            });
-            message.nested(FILTER, |filter| {
-                const BY_SOURCE: u32 = 1;
-                filter.attribute(tuple, &BY_SOURCE.to_ne_bytes());
-            });
-        };
-        found.extend(find(family(address), question, |it| it == address)?);
-    }
-    found.iter().try_for_each(remove)
-}
-
-/// Forgets every connection with such an address, out of all that there are.
-pub fn forget_all(is_meant: impl Fn(IpAddr) -> bool) -> io::Result<()> {
-    const EITHER: u8 = 0;
-    find(EITHER, |_| {}, is_meant)?.iter().try_for_each(remove)
+/// Forgets every connection from or to such an address.
+///
+/// The kernel looks at all that it remembers, which takes tens of milliseconds: not for every sandbox.
+pub fn forget(is_meant: impl Fn(IpAddr) -> bool) -> io::Result<()> {
+    find(is_meant)?.iter().try_for_each(remove)
 }
 
 /// What names a connection for good.
@@ -57,15 +36,11 @@ struct Connection {
     zone: Option<Vec<u8>>,
 }
 
-fn find(
-    family: u8,
-    question: impl FnOnce(&mut Buffer),
-    is_meant: impl Fn(IpAddr) -> bool,
-) -> io::Result<Vec<Connection>> {
+fn find(is_meant: impl Fn(IpAddr) -> bool) -> io::Result<Vec<Connection>> {
+    const EITHER: u8 = 0;
     let mut message = Buffer::default();
     let open = message.message((SUBSYSTEM << 8) | GET, flag::DUMP);
-    message.put(&[family, 0, 0, 0]);
-    question(&mut message);
+    message.put(&[EITHER, 0, 0, 0]);
     message.end_message(open);
     let mut found = Vec::new();
     Socket::netfilter()?.dump(&message, |answer| {
@@ -87,16 +62,6 @@ fn source(tuple: &[u8]) -> Option<IpAddr> {
         SOURCE6 => Some(<[u8; 16]>::try_from(value).ok()?.into()),
         _ => None,
     })
-}
-
-fn source_of(address: IpAddr) -> u16 {
-    if address.is_ipv4() { SOURCE } else { SOURCE6 }
-}
-
-fn family(address: IpAddr) -> u8 {
-    const AF_INET: u8 = 2;
-    const AF_INET6: u8 = 10;
-    if address.is_ipv4() { AF_INET } else { AF_INET6 }
 }
 
 /// Removes a connection; one that is over by now is as good as removed.

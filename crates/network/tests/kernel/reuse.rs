@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use asb_network::policy::{Allowed, Policy};
+use asb_network::testing::ip;
 use asb_network::{Namespace, Network};
 
 use crate::machine::{Machine, allow, arrives, inside, known, on_a_machine, text};
@@ -86,7 +87,7 @@ fn an_open_flow_is_not_inherited_with_its_address() {
         drop(a);
         machine.network.update(|facts| drop(facts.sandboxes.remove("a"))).unwrap();
         gone(machine, address);
-        machine.network.give_back(address).unwrap();
+        machine.network.give_back(address);
         while machine.network.take_parked().is_some() {}
         keep_all_but(machine, address);
         let c = machine.sandbox("c");
@@ -129,16 +130,39 @@ fn connections_of_others_go_on() {
         far.set_read_timeout(Some(Duration::from_secs(2))).unwrap();
         let address = c.address;
         drop(c);
-        machine.network.give_back(address).unwrap();
+        gone(machine, address);
+        machine.network.give_back(address);
+        while machine.network.take_parked().is_some() {}
+        keep_all_but(machine, address);
+        assert_eq!(machine.take().address, address);
         // Judged anew they would be refused.
         machine.network.update(|facts| facts.policies.clear()).unwrap();
         near.write_all(b"on").unwrap();
         let mut read = [0; 2];
         far.read_exact(&mut read).unwrap();
         assert_eq!(&read, b"on");
-        machine.network.give_back(a.address).unwrap();
-        near.write_all(b"off").unwrap();
-        assert!(far.read(&mut read).is_err(), "what was forgotten is judged anew");
+    });
+}
+
+#[test]
+fn what_is_for_a_sandbox_that_is_gone_does_not_leave_the_machine() {
+    on_a_machine(|machine| {
+        let (a, b) = (machine.sandbox("a"), machine.sandbox("b"));
+        open(&machine.network);
+        let mut flows = Vec::new();
+        with_each(&machine.network, |address| flows.push((address(&a), talk(&a, &b, address))));
+        let gone_address = a.address;
+        drop(a);
+        gone(machine, gone_address);
+        // Somebody out there would take it.
+        for (address, far) in &flows {
+            let length = if address.is_ipv4() { 32 } else { 128 };
+            let taker = machine.outside.run(|| {
+                ip(&format!("addr add {address}/{length} dev down0"));
+                UdpSocket::bind((std::net::Ipv6Addr::UNSPECIFIED, CLIENT)).unwrap()
+            });
+            assert_eq!(arrives(&taker, || drop(far.send_to(b"x", (*address, CLIENT)))), None, "{address}");
+        }
     });
 }
 

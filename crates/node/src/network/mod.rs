@@ -172,9 +172,7 @@ impl Wires {
         match &self.network {
             Ok(network) if wired => {
                 self.mute(pod_uid, address).await;
-                if let Err(error) = network.blocking(move |network| network.give_back(address)).await {
-                    tracing::warn!(pod = pod_uid, %address, error, "the address of a Pod will not be used again");
-                }
+                network.give_back(address);
             }
             // Of a network that an earlier engine had.
             Err(_) if wired => {}
