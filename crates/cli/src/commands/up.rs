@@ -30,7 +30,7 @@ pub async fn run(data_dir: &DataDir, up: Up) -> anyhow::Result<ExitCode> {
     let api = address(up.api, last.as_ref().map(|last| last.api.as_str()));
     let router = address(up.router, last.as_ref().map(|last| last.router.as_str()));
     let mut signals = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
-    let mut running = engine::start(data_dir, api, router, up.registries.read()?).await?;
+    let mut running = engine::start(data_dir, api, router, up.registries.read()?, up.disk_floor).await?;
     data_dir.announce(&running.engine)?;
     say_ready(data_dir, &running.engine, up.json)?;
     let [terminate, interrupt] = &mut signals;
@@ -56,6 +56,7 @@ fn detach(data_dir: &DataDir, up: &Up) -> anyhow::Result<ExitCode> {
                 .flatten()
                 .flatten()
                 .chain(up.registries.flags())
+                .chain(["--disk-floor".to_owned(), up.disk_floor.to_string()])
                 .collect();
             connect::start(data_dir, &options)?
         }

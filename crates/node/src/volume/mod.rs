@@ -10,12 +10,13 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use asb_runtime::Mount;
+use asb_runtime::{Mount, tree};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
+use crate::pod::archive;
 use crate::pod::container::Slot;
 use crate::pod::groups::{self, FsGroup};
 use crate::pod::spec::Refusal;
@@ -111,9 +112,24 @@ impl Volumes {
         paths.iter().enumerate().map(mount).collect()
     }
 
-    /// Removes the volumes that go with a Pod.
-    pub fn forget_pod(&self, uid: &str) -> io::Result<()> {
-        remove(&self.of_pods.join(uid))
+    /// Removes the volumes that go with a Pod, and all records of it.
+    pub async fn forget_pod(&self, uid: &str) -> io::Result<()> {
+        remove(self.of_pods.join(uid)).await
+    }
+
+    /// Removes the volumes that go with a Pod; records of it stay.
+    pub async fn empty_pod(&self, uid: &str) -> io::Result<()> {
+        let entries = match std::fs::read_dir(self.of_pods.join(uid)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries?,
+        };
+        for entry in entries {
+            let entry = entry?;
+            if entry.file_name() != archive::DIRECTORY {
+                remove(entry.path()).await?;
+            }
+        }
+        Ok(())
     }
 
     /// UIDs of the Pods that have such volumes here.
@@ -142,7 +158,7 @@ impl Volumes {
                 continue;
             }
             let path = self.persistent.join(volume.name_any());
-            if let Err(error) = remove(&path) {
+            if let Err(error) = remove(path).await {
                 tracing::warn!(volume = %volume.name_any(), %error, "volume not removed; will be tried again");
                 continue;
             }
@@ -250,11 +266,10 @@ fn make_volume(path: &Path) -> io::Result<()> {
     }
 }
 
-fn remove(path: &Path) -> io::Result<()> {
-    match std::fs::remove_dir_all(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
+/// Removes what sandboxes have filled; that may take its time.
+async fn remove(path: PathBuf) -> io::Result<()> {
+    let removed = tokio::task::spawn_blocking(move || tree::remove(&path)).await;
+    removed.unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
 fn io_refusal(path: &Path, error: &io::Error) -> Refusal {

@@ -3,6 +3,8 @@
 //! Sandboxes write in volumes while they are read, and send the archives that are unpacked here, so every path is
 //! resolved by descriptor and nothing is read or written outside the tree.
 
+mod descend;
+mod measure;
 mod pack;
 mod walk;
 
@@ -17,9 +19,11 @@ use crate::image::layer::archive::{Archive, Kind};
 use crate::image::layer::unpack;
 pub use crate::image::layer::unpack::{Contents, Purpose};
 use crate::image::limits::{Budget, Limits};
+pub use crate::remove::directory as remove;
+pub use descend::DEEPEST;
+pub use measure::{Enough, Size, measure, size};
 pub(crate) use pack::pack_where;
 pub use pack::{pack, pack_file};
-pub use walk::{Size, size};
 
 /// Unpacks an archive into a directory that is there. Never more than the disk has room for.
 pub fn unpack(source: impl Read, into: &Path, purpose: Purpose) -> Result<Contents, Error> {
