@@ -5,7 +5,7 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, openat2, statat};
@@ -13,6 +13,16 @@ use rustix::io::Errno;
 
 /// Levels below the top that are gone into.
 pub const DEEPEST: usize = 256;
+
+/// What is met on the way.
+pub enum Event<'a> {
+    /// Something in the directory that was entered last.
+    Entry { parent: BorrowedFd<'a>, name: &'a OsStr, stat: &'a Stat },
+    /// The directory that was just met, opened.
+    Enter { directory: BorrowedFd<'a> },
+    /// All of the directory that was entered last has been met.
+    Leave,
+}
 
 /// Where to go from an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,12 +42,15 @@ pub enum End {
 
 /// Meets everything below a directory, in no order but that parents come before what is in them. No link is followed and
 /// no mount entered; what vanishes meanwhile is passed over.
-pub fn descend(root: &OwnedFd, mut meet: impl FnMut(&Stat) -> io::Result<Step>) -> io::Result<End> {
+pub fn descend(root: &OwnedFd, mut meet: impl FnMut(Event<'_>) -> io::Result<Step>) -> io::Result<End> {
     let mut end = End::Complete;
     let mut open = vec![Dir::new(open_in(root, OsStr::new("."))?)?];
     while let Some(directory) = open.last_mut() {
         let Some(entry) = directory.read() else {
             open.pop();
+            if !open.is_empty() {
+                meet(Event::Leave)?;
+            }
             continue;
         };
         let entry = entry?;
@@ -50,7 +63,7 @@ pub fn descend(root: &OwnedFd, mut meet: impl FnMut(&Stat) -> io::Result<Step>) 
             Err(Errno::NOENT) => continue,
             stat => stat?,
         };
-        match meet(&stat)? {
+        match meet(Event::Entry { parent, name, stat: &stat })? {
             Step::Stop => return Ok(End::Stopped),
             Step::On if FileType::from_raw_mode(stat.st_mode) != FileType::Directory => continue,
             Step::On => {}
@@ -61,8 +74,14 @@ pub fn descend(root: &OwnedFd, mut meet: impl FnMut(&Stat) -> io::Result<Step>) 
         }
         let parent = open[open.len() - 1].fd()?;
         match open_in(&parent, name) {
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => {} // something else by now
-            child => open.push(Dir::new(child?)?),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => {
+                // Something else by now.
+            }
+            child => {
+                let child = child?;
+                meet(Event::Enter { directory: child.as_fd() })?;
+                open.push(Dir::new(child)?);
+            }
         }
     }
     Ok(end)

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use rustix::fs::{FileType, Stat};
 
-use super::descend::{End, Step, descend};
+use super::descend::{End, Event, Step, descend};
 use super::directory;
 
 /// Files that are remembered, so as not to be counted twice.
@@ -61,7 +61,8 @@ pub fn size(path: &Path) -> io::Result<Size> {
 pub fn measure(path: &Path, enough: Enough) -> io::Result<Size> {
     let root = directory(path)?;
     let (mut size, mut seen) = (Size::default(), HashSet::new());
-    let end = descend(&root, |stat| {
+    let end = descend(&root, |event| {
+        let Event::Entry { stat, .. } = event else { return Ok(Step::On) };
         let bytes = allocated(stat);
         let twice = bytes >= LARGE || stat.st_nlink > 1;
         let twice = twice && FileType::from_raw_mode(stat.st_mode) != FileType::Directory;
