@@ -39,4 +39,5 @@ mod volume;
 
 pub use disk::Floor;
 pub use node::{Config, Error, Node};
+pub use pod::quantity::bytes as quantity_bytes;
 pub use pod::spec::LABEL_POD;

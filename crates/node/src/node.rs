@@ -98,7 +98,7 @@ impl Node {
             runtime: Native::open(&dir.join("sandboxes")).map_err(Error::Runtime)?,
             drivers: Drivers::new(dir),
             images: Images::with(&dir.join("images"), config.registries.clone()).map_err(Error::Images)?,
-            volumes: Volumes::open(client.clone(), dir).map_err(failed("volumes"))?,
+            volumes: Volumes::open(client.clone(), dir, disk.clone()).map_err(failed("volumes"))?,
             wires: OnceLock::new(),
             data_dir: dir.clone(),
             // A sandbox that names no limit may still not take the machine down.

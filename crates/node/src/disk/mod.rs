@@ -7,6 +7,7 @@
 //!
 //! While no Pod runs, nothing is asked and nothing is measured.
 
+mod claims;
 mod limits;
 mod measure;
 mod pressure;
@@ -89,6 +90,11 @@ impl Disk {
     /// Bytes that the filesystem has at all.
     pub fn size(&self) -> u64 {
         self.free().of_bytes
+    }
+
+    /// Bytes that can be taken before the disk is low.
+    pub fn room(&self) -> u64 {
+        self.floor.room(self.free())
     }
 
     /// Asks the filesystem, and takes note of what it says.

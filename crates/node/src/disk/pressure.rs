@@ -92,6 +92,11 @@ impl Floor {
         }
     }
 
+    /// What is free above the floor.
+    pub fn room(self, free: Free) -> u64 {
+        free.bytes.saturating_sub(self.bytes(free))
+    }
+
     /// When to look again while Pods run.
     pub fn pause(self, free: Free) -> Duration {
         if free.bytes / FAR >= self.bytes(free) { RARELY } else { OFTEN }

@@ -4,16 +4,17 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use asb_runtime::tree::{self, Enough, Size};
-use k8s_openapi::api::core::v1::{Node as NodeObject, PersistentVolumeClaim, Pod};
-use kube::api::{ListParams, Patch, PatchParams};
+use asb_runtime::tree::{Enough, Size};
+use k8s_openapi::api::core::v1::{Node as NodeObject, Pod};
+use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::claims::{self, Look, Seen};
 use super::limits::{Limits, Usage, requests};
-use super::measure::{Places, apart, found};
+use super::measure::{Places, apart};
 use super::pressure::{Candidate, Shortage, culprit, message};
 use super::{EVICTED, Tenant};
 use crate::machine;
@@ -30,8 +31,16 @@ const SOON: Duration = Duration::from_secs(5);
 
 /// Looks after the disk until it is dropped.
 pub async fn watch(node: Node) {
-    let mut watch =
-        Watch { node, due: HashMap::new(), busy: JoinSet::new(), told: false, leaving: None, claims: None };
+    let mut watch = Watch {
+        node,
+        due: HashMap::new(),
+        busy: JoinSet::new(),
+        told: false,
+        leaving: None,
+        claims: None,
+        excess: Look::new(),
+        looking: JoinSet::new(),
+    };
     loop {
         let pause = watch.look().await;
         watch.wait(pause).await;
@@ -49,6 +58,9 @@ struct Watch {
     leaving: Option<String>,
     /// What claims held when they were looked at for want of space, by volume.
     claims: Option<BTreeMap<String, Size>>,
+    /// Claims that hold more than they asked for.
+    excess: Look,
+    looking: JoinSet<Seen>,
 }
 
 impl Watch {
@@ -67,9 +79,11 @@ impl Watch {
             None => self.claims = None,
         }
         self.measure(&tenants);
+        let excess = self.look_at_claims(&tenants);
         let pause = disk.floor.pause(free);
         let next = self.due.values().flatten().min().map(|due| due.saturating_duration_since(Instant::now()));
-        Some(next.filter(|_| self.busy.len() < AT_ONCE).map_or(pause, |next| next.min(pause)))
+        let next = next.filter(|_| self.busy.len() < AT_ONCE);
+        Some([Some(pause), next, excess].into_iter().flatten().min().unwrap_or(pause))
     }
 
     /// Waits until there is something to do.
@@ -83,6 +97,9 @@ impl Watch {
                     self.evict(&uid, message);
                 }
                 self.due.insert(uid, Some(Instant::now() + AGAIN));
+            }
+            Some(Ok(seen)) = self.looking.join_next() => {
+                self.excess.tell(&self.node.shared.client, seen).await;
             }
             () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => {}
         }
@@ -113,6 +130,19 @@ impl Watch {
         }
     }
 
+    /// Begins to look at what claims hold when it is time; else, when that is.
+    fn look_at_claims(&mut self, tenants: &BTreeMap<String, Arc<Tenant>>) -> Option<Duration> {
+        let due = self.excess.due(tenants, !self.looking.is_empty())?;
+        let left = due.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            let shared = &self.node.shared;
+            let look = claims::look(shared.client.clone(), tenants.clone(), shared.volumes.claimed_below());
+            self.looking.spawn(look);
+            return None;
+        }
+        Some(left)
+    }
+
     fn places(&self, uid: &str, pod: &Pod) -> Places {
         let shared = &self.node.shared;
         let name = |slot: Slot| slot.of(pod).map_or_else(String::new, |container| container.name.clone());
@@ -128,19 +158,15 @@ impl Watch {
         if self.leaving.as_ref().is_some_and(|uid| tenants.contains_key(uid)) {
             return;
         }
-        let (claims, users) = self.claims_of(tenants).await;
+        let claimed = claims::of(&self.node.shared.client, tenants).await;
+        let names: Vec<_> = claimed.iter().map(|it| it.volume.clone()).collect();
         let until = std::time::Instant::now() + SOON;
         let places: Vec<_> = tenants.iter().map(|(uid, tenant)| self.places(uid, &tenant.pod)).collect();
-        let directory = self.node.shared.disk.directory.join("volumes");
+        let volumes = self.node.shared.volumes.claimed_below();
         let measured = apart(move || {
             let usages = places.iter().map(|it| it.measure(&Limits::default(), Some(until)));
             let usages: Vec<Usage> = usages.collect();
-            let enough = Enough { bytes: None, until: Some(until) };
-            let size = |name: String| {
-                let size = found(tree::measure(&directory.join(&name), enough));
-                (name, size)
-            };
-            (usages, claims.into_iter().map(size).collect::<BTreeMap<_, _>>())
+            (usages, claims::sizes(&volumes, &names, Enough { bytes: None, until: Some(until) }))
         });
         let Some((usages, sizes)) = measured.await else { return };
         let before = self.claims.replace(sizes.clone());
@@ -150,9 +176,9 @@ impl Watch {
         let before = before.unwrap_or_default();
         let candidate = |((uid, tenant), usage): ((&String, &Arc<Tenant>), Usage)| {
             let mut claims_grew = Size::default();
-            for name in users.get(uid).into_iter().flatten() {
-                let now = sizes.get(name).copied().unwrap_or_default();
-                let then = before.get(name).copied().unwrap_or(now);
+            for volume in claimed.iter().filter(|it| it.users.contains(uid)).map(|it| &it.volume) {
+                let now = sizes.get(volume).copied().unwrap_or_default();
+                let then = before.get(volume).copied().unwrap_or(now);
                 claims_grew.bytes += now.bytes.saturating_sub(then.bytes);
                 claims_grew.files += now.files.saturating_sub(then.files);
             }
@@ -165,31 +191,6 @@ impl Watch {
             self.evict(uid, message(shortage, &candidates[index]));
             self.leaving = Some(uid.clone());
         }
-    }
-
-    /// The volumes that Pods have claimed: all, and by UID of the Pod.
-    async fn claims_of(
-        &self,
-        tenants: &BTreeMap<String, Arc<Tenant>>,
-    ) -> (Vec<String>, HashMap<String, Vec<String>>) {
-        let claims: Api<PersistentVolumeClaim> = Api::all(self.node.shared.client.clone());
-        let listed = claims.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
-        let volume = |namespace: &Option<String>, name: &str| {
-            let mut all = listed.iter();
-            let claim = all.find(|it| it.metadata.namespace == *namespace && it.name_any() == name)?;
-            claim.spec.as_ref()?.volume_name.clone()
-        };
-        let of_pod = |pod: &Pod| -> Vec<String> {
-            let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
-            let names = volumes.filter_map(|it| Some(&it.persistent_volume_claim.as_ref()?.claim_name));
-            names.filter_map(|name| volume(&pod.metadata.namespace, name)).collect()
-        };
-        let users: HashMap<_, _> =
-            tenants.iter().map(|(uid, tenant)| (uid.clone(), of_pod(&tenant.pod))).collect();
-        let mut all: Vec<_> = users.values().flatten().cloned().collect();
-        all.sort();
-        all.dedup();
-        (all, users)
     }
 
     fn evict(&self, uid: &str, message: String) {
