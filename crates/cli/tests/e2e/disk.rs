@@ -90,6 +90,44 @@ fn who_takes_more_than_it_may_is_evicted_and_gives_it_back_and_stays_evicted() {
 }
 
 #[test]
+fn limits_hold_under_every_runtime_and_a_sandbox_that_is_made_again_has_its_volumes() {
+    let engine = Engine::start();
+    let fill = "head -c 60000000 /dev/zero > /fill; sleep 1000";
+    let limited = r#"{limits: {ephemeral-storage: 20Mi}}"#;
+    let drivers = ["runc", "crun", "gvisor"];
+    for driver in drivers {
+        let spec = format!("spec:\n  runtimeClassName: {driver}");
+        stdout(&engine.kubectl_apply(&pod(driver, fill, limited, "{}").replacen("spec:", &spec, 1)));
+    }
+    stdout(&engine.kubectl_apply(RECREATED));
+    let uid = || {
+        get(&engine, "pods")["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|it| it["metadata"]["name"] == "again")
+            .map(|it| it["metadata"]["uid"].to_string())
+    };
+    eventually("there is a Pod", || uid().is_some());
+    let first = uid();
+    for driver in drivers {
+        let message = wait_for_eviction(&engine, driver)["status"]["message"].to_string();
+        assert!(message.contains("exceeds the total limit of containers 20Mi"), "{driver}: {message}");
+    }
+    eventually("the Pod is made again", || uid().is_some() && uid() != first);
+    stdout(&engine.kubectl(&["wait", "--for=condition=Ready", "sandbox/again", "--timeout=30s"]));
+    assert_eq!(
+        stdout(&engine.kubectl(&["exec", "again", "--", "sh", "-c", "ls /data; ls /fill 2>&1 || true"]))
+            .lines()
+            .next(),
+        Some("seen")
+    );
+    assert!(taken(&engine) < 5_000_000, "{}", taken(&engine));
+    stdout(&engine.kubectl(&["delete", "sandboxes,pods", "--all", "--timeout=20s"]));
+    engine.stop();
+}
+
+#[test]
 fn trees_made_to_hide_or_to_exhaust_are_measured_or_evicted_and_removed() {
     let engine = Engine::start();
     let limited = r#"{limits: {ephemeral-storage: 20Mi}}"#;
@@ -159,7 +197,8 @@ fn child_on_a_small_disk() {
     eventually("the node says so", || pressure()["status"] == "False");
 
     // Who has most of it goes, and with it what it has.
-    stdout(&engine.kubectl_apply(&pod("greedy", "head -c 210M /dev/zero > /fill; sleep 1000", "{}", "{}")));
+    // It fills the disk to the last byte, so for a while nothing can be written about it either.
+    stdout(&engine.kubectl_apply(&pod("greedy", "cat /dev/zero > /fill; sleep 1000", "{}", "{}")));
     let message = wait_for_eviction(&engine, "greedy")["status"]["message"].to_string();
     assert!(
         message.contains("The node was low on resource: ephemeral-storage. Threshold quantity: 64Mi"),
@@ -185,6 +224,27 @@ fn child_on_a_small_disk() {
     });
     engine.stop();
 }
+
+/// It fills its root the first time.
+const RECREATED: &str = r#"
+apiVersion: agents.x-k8s.io/v1beta1
+kind: Sandbox
+metadata: {name: again}
+spec:
+  podFailurePolicy: Recreate
+  podTemplate:
+    spec:
+      terminationGracePeriodSeconds: 1
+      containers:
+      - name: main
+        image: host
+        command: [sh, -c, "if [ -e /data/seen ]; then sleep 1000; fi; touch /data/seen; head -c 60000000 /dev/zero > /fill; sleep 1000"]
+        resources: {limits: {ephemeral-storage: 20Mi}}
+        volumeMounts: [{name: data, mountPath: /data}]
+  volumeClaimTemplates:
+  - metadata: {name: data}
+    spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
+"#;
 
 const CLAIM: &str = r#"
 apiVersion: v1

@@ -24,6 +24,8 @@ use crate::pod::spec::Refusal;
 
 /// Between the end of one measurement of a Pod and the next.
 const AGAIN: Duration = Duration::from_secs(10);
+/// However long that takes, it takes no more than this part of the time.
+const SHARE: u32 = 5;
 /// Pods that are measured at the same time: one that is slow to measure does not hide the others.
 const AT_ONCE: usize = 4;
 /// A Pod that takes longer to measure has much by what was counted until then.
@@ -51,7 +53,7 @@ struct Watch {
     node: Node,
     /// When Pods with limits are measured next; `None` while they are.
     due: HashMap<String, Option<Instant>>,
-    busy: JoinSet<(String, Option<String>)>,
+    busy: JoinSet<(String, Option<String>, Duration)>,
     /// Whether the Node says that its disk is low.
     told: bool,
     /// The Pod that was evicted last for want of space, by UID.
@@ -92,11 +94,11 @@ impl Watch {
         tokio::select! {
             () = disk.moved.notified() => {}
             Some(done) = self.busy.join_next() => {
-                let Ok((uid, exceeded)) = done else { return };
+                let Ok((uid, exceeded, took)) = done else { return };
                 if let Some(message) = exceeded {
                     self.evict(&uid, message);
                 }
-                self.due.insert(uid, Some(Instant::now() + AGAIN));
+                self.due.insert(uid, Some(Instant::now() + AGAIN.max(took * SHARE)));
             }
             Some(Ok(seen)) = self.looking.join_next() => {
                 self.excess.tell(&self.node.shared.client, seen).await;
@@ -125,7 +127,7 @@ impl Watch {
             let (uid, limits, places) = (uid.clone(), tenant.limits.clone(), self.places(uid, &tenant.pod));
             self.busy.spawn(async move {
                 let exceeded = apart(move || limits.exceeded(&places.measure(&limits, None))).await;
-                (uid, exceeded.flatten())
+                (uid, exceeded.flatten(), now.elapsed())
             });
         }
     }

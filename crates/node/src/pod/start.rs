@@ -101,7 +101,9 @@ impl Start {
         self.clear_previous().await?;
         check(&self.pod)?;
         weaker::check(&self.pod, powers::here())?;
-        if let Some(refusal) = self.node.shared.disk.refusal().filter(|_| self.is_new) {
+        if self.is_new
+            && let Some(refusal) = self.node.shared.disk.refusal()
+        {
             return Err(refusal.into());
         }
         let driver = self.node.shared.drivers.of(&self.node, &self.pod).await?;

@@ -176,7 +176,7 @@ impl Worker {
     async fn settle(&mut self, plan: &Plan, now: SystemTime) -> Option<SystemTime> {
         let runs = self.seen.iter().any(|one| matches!(one.doing, Doing::Running(_)));
         let over = plan.outcome.is_some() && !runs;
-        if over && !self.over {
+        if over && !self.over && self.eviction_grace().is_some() {
             // Before it is reported: there may be no room for that.
             self.shed().await;
         }
@@ -196,6 +196,7 @@ impl Worker {
                 place.namespace = None;
                 self.node.shared.wires().mute(&uid(&self.pod), place.address).await;
             }
+            self.shed().await;
         }
         later
     }
