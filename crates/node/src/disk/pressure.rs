@@ -13,8 +13,8 @@ use crate::pod::quantity::{binary, bytes};
 
 /// How much of the disk is kept free for the engine and for what else the machine does.
 ///
-/// By default a twentieth, but no more than 2 GiB: on a large disk a twentieth is more than anybody misses, and on a
-/// small one 2 GiB may be most of it.
+/// By default a twentieth, but no more than 1 GiB: on a large disk a twentieth is more than anybody misses, and on a
+/// small one 1 GiB may be most of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Floor {
     #[default]
@@ -25,7 +25,7 @@ pub enum Floor {
 
 const USUAL: &str = "auto";
 const USUAL_PERCENT: u64 = 5;
-const USUAL_MOST: u64 = 2 << 30;
+const USUAL_MOST: u64 = 1 << 30;
 /// Files that can still be made, whatever the floor of bytes is; `0` bytes is no floor at all.
 const FILES_PERCENT: u64 = 5;
 const FILES_MOST: u64 = 100_000;
@@ -204,13 +204,13 @@ mod tests {
     }
 
     #[test]
-    fn usual_floor_is_a_twentieth_but_never_more_than_two_gib() {
+    fn usual_floor_is_a_twentieth_but_never_more_than_a_gibibyte() {
         let floor = |of| {
             let short = Floor::Usual.shortage(free(0, of), false);
             short.map(|shortage| shortage.floor)
         };
         assert_eq!(floor(10 * GIB), Some(GIB / 2));
-        assert_eq!(floor(4000 * GIB), Some(2 * GIB));
+        assert_eq!(floor(4000 * GIB), Some(GIB));
         assert_eq!(Floor::Bytes(0).shortage(free(0, GIB), false), None, "none at all");
     }
 
