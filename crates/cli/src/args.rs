@@ -77,6 +77,10 @@ pub struct Up {
     /// Where the router listens; port 0 is any free one [default: the last one, else any free]
     #[arg(long, env = "ASB_ROUTER", value_name = "ADDR:PORT")]
     pub router: Option<SocketAddr>,
+    /// What of the disk under the data directory is kept free, as `2Gi` or `5%`: below that no new Pod starts, and
+    /// whoever takes most is evicted; `auto` is 5%, but at most 1Gi; 0 is no floor
+    #[arg(long, env = "ASB_DISK_FLOOR", value_name = "SIZE", default_value_t)]
+    pub disk_floor: asb_node::Floor,
     #[command(flatten)]
     pub registries: Registries,
     /// Return when the engine is ready and leave it running

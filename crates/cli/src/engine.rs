@@ -36,6 +36,7 @@ pub async fn start(
     api: SocketAddr,
     router: SocketAddr,
     registries: Registries,
+    disk_floor: asb_node::Floor,
 ) -> anyhow::Result<Running> {
     let config = asb_apiserver::Config {
         data_dir: data_dir.path().to_owned(),
@@ -44,7 +45,7 @@ pub async fn start(
     };
     let server = ApiServer::open(config).await.context("failed to open the API server's store")?;
     let client = server.client("default");
-    let node_config = asb_node::Config { data_dir: data_dir.path().to_owned(), registries };
+    let node_config = asb_node::Config { data_dir: data_dir.path().to_owned(), registries, disk_floor };
     let node = Node::open(client.clone(), &node_config).context("failed to open the node")?;
     server.set_kubelet(node.routes());
 

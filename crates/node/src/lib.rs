@@ -19,9 +19,11 @@
 //! | `pod/volumes`, `pod/groups` | what is in each volume, and who may use it |
 //! | `volume` | volumes as directories, files and memory |
 //! | `network` | a wire for each Pod, and the rules that NetworkPolicies ask for |
+//! | `disk` | what Pods may take of the disk, and who goes when it is low |
 //! | `usage` | how fast processor time is used |
 //! | `http` | `pods/log`, `pods/exec`, `pods/attach`, `pods/portforward`, measurements |
 
+mod disk;
 mod drivers;
 mod event;
 mod failure;
@@ -35,5 +37,7 @@ mod references;
 mod usage;
 mod volume;
 
+pub use disk::Floor;
 pub use node::{Config, Error, Node};
+pub use pod::quantity::bytes as quantity_bytes;
 pub use pod::spec::LABEL_POD;

@@ -62,17 +62,34 @@ fn memory(meminfo: &str) -> (Option<u64>, Option<u64>) {
     (field("MemTotal:"), field("MemAvailable:"))
 }
 
-/// The Node object; `no_network` is why sandboxes have loopback only, `closed` why they reach nothing outside.
-pub fn node(no_network: Option<&NoNetwork>, closed: Option<&str>) -> Value {
-    let resources = json!({"cpu": cpus().to_string(), "memory": memory_bytes().to_string(), "pods": "1000"});
-    let now = jiff::Timestamp::now();
-    let condition = |kind: &str, status: bool, reason: &str, message: &str| {
-        let status = if status { "True" } else { "False" };
-        json!({
-            "type": kind, "status": status, "reason": reason, "message": message,
-            "lastHeartbeatTime": now, "lastTransitionTime": now,
-        })
-    };
+fn condition(kind: &str, status: bool, reason: &str, message: &str) -> Value {
+    let (now, status) = (jiff::Timestamp::now(), if status { "True" } else { "False" });
+    json!({
+        "type": kind, "status": status, "reason": reason, "message": message,
+        "lastHeartbeatTime": now, "lastTransitionTime": now,
+    })
+}
+
+/// The Node's condition about its disk; `low` says how low it is.
+pub fn disk_pressure(low: Option<String>) -> Value {
+    match low {
+        Some(low) => condition(
+            "DiskPressure",
+            true,
+            "KubeletHasDiskPressure",
+            &format!("new Pods wait, and whoever takes most is evicted: the node is low on {low}"),
+        ),
+        None => condition("DiskPressure", false, "KubeletHasNoDiskPressure", "the disk has room"),
+    }
+}
+
+/// The Node object; `no_network` is why sandboxes have loopback only, `closed` why they reach nothing outside, `disk` what
+/// the disk can hold.
+pub fn node(no_network: Option<&NoNetwork>, closed: Option<&str>, disk: u64) -> Value {
+    let resources = json!({
+        "cpu": cpus().to_string(), "memory": memory_bytes().to_string(), "pods": "1000",
+        "ephemeral-storage": disk.to_string(),
+    });
     let network = match no_network {
         None => {
             let outside = closed.map(|why| format!("; nothing leads outside: {why}")).unwrap_or_default();
@@ -92,7 +109,9 @@ pub fn node(no_network: Option<&NoNetwork>, closed: Option<&str>) -> Value {
             "addresses": [
                 {"type": "Hostname", "address": name()}, {"type": "InternalIP", "address": "127.0.0.1"},
             ],
-            "conditions": [condition("Ready", true, "EngineReady", "asb is running Pods"), network],
+            "conditions": [
+                condition("Ready", true, "EngineReady", "asb is running Pods"), network, disk_pressure(None),
+            ],
             "nodeInfo": {
                 "kubeletVersion": concat!("asb-", env!("CARGO_PKG_VERSION")), "containerRuntimeVersion": "native",
                 "operatingSystem": "linux", "architecture": std::env::consts::ARCH,

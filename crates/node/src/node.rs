@@ -20,6 +20,7 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio_util::task::TaskTracker;
 
+use crate::disk::{self, Disk, Floor};
 use crate::drivers::{self, Drivers};
 use crate::network::{self, Wires};
 use crate::pod::adopt;
@@ -37,6 +38,8 @@ pub struct Config {
     pub data_dir: PathBuf,
     /// Where images are pulled from.
     pub registries: Registries,
+    /// What of the disk is kept free.
+    pub disk_floor: Floor,
 }
 
 /// Runs the Pods of this machine. Cheap to clone.
@@ -51,6 +54,7 @@ pub(crate) struct Shared {
     pub drivers: Drivers,
     pub images: Images,
     pub volumes: Volumes,
+    pub disk: Arc<Disk>,
     /// Opened when the sandboxes are known that run already.
     wires: OnceLock<Wires>,
     data_dir: PathBuf,
@@ -89,15 +93,21 @@ impl Node {
     pub fn open(client: Client, config: &Config) -> Result<Self, Error> {
         let dir = &config.data_dir;
         let failed = |what| move |source| Error::Open { what, path: dir.clone(), source };
+        let disk = Arc::new(Disk::new(dir.clone(), config.disk_floor));
         let shared = Shared {
             runtime: Native::open(&dir.join("sandboxes")).map_err(Error::Runtime)?,
             drivers: Drivers::new(dir),
             images: Images::with(&dir.join("images"), config.registries.clone()).map_err(Error::Images)?,
-            volumes: Volumes::open(client.clone(), dir).map_err(failed("volumes"))?,
+            volumes: Volumes::open(client.clone(), dir, disk.clone()).map_err(failed("volumes"))?,
             wires: OnceLock::new(),
             data_dir: dir.clone(),
             // A sandbox that names no limit may still not take the machine down.
-            ceiling: Ceiling { memory: machine::memory_bytes() / 2, cpus: machine::cpus() },
+            ceiling: Ceiling {
+                memory: machine::memory_bytes() / 2,
+                cpus: machine::cpus(),
+                disk: disk.size(),
+            },
+            disk,
             ending: TaskTracker::new(),
             sandboxes: Mutex::default(),
             started: Notify::new(),
@@ -161,6 +171,7 @@ impl Node {
         let mut tasks = JoinSet::new();
         tasks.spawn(reclaim_volumes(self.clone()));
         tasks.spawn(drivers::survey(self.clone()));
+        tasks.spawn(disk::watch(self.clone()));
         let mut ready = Some(ready);
         let mut pods: HashMap<String, watch::Sender<Desired>> = HashMap::new();
         let config = watcher::Config::default().fields(&format!("spec.nodeName={}", machine::name()));
@@ -199,7 +210,7 @@ impl Node {
                     for (_, sandboxes) in adopted.drain() {
                         self.shared.ending.spawn(adopt::remove_orphans(self.clone(), sandboxes));
                     }
-                    self.forget_volumes(&pods);
+                    self.forget_volumes(&pods).await;
                     if let Some(ready) = ready.take() {
                         ready();
                         let node = self.clone();
@@ -290,10 +301,10 @@ impl Node {
     }
 
     /// emptyDir volumes of Pods that vanished while nobody looked.
-    fn forget_volumes(&self, pods: &HashMap<String, watch::Sender<Desired>>) {
+    async fn forget_volumes(&self, pods: &HashMap<String, watch::Sender<Desired>>) {
         let known = self.shared.volumes.pods().unwrap_or_default();
         for uid in known.iter().filter(|uid| !pods.contains_key(*uid)) {
-            if let Err(error) = self.shared.volumes.forget_pod(uid) {
+            if let Err(error) = self.shared.volumes.forget_pod(uid).await {
                 tracing::warn!(pod = uid, %error, "volumes of a Pod that is gone were not removed");
             }
         }
@@ -301,7 +312,8 @@ impl Node {
 
     /// Makes the Node, the StorageClass and the first RuntimeClass of this machine.
     async fn register(&self) -> Result<(), kube::Error> {
-        let node = machine::node(self.shared.wires().missing(), self.shared.wires().closed().as_deref());
+        let wires = self.shared.wires();
+        let node = machine::node(wires.missing(), wires.closed().as_deref(), self.shared.disk.size());
         let class = json!({
             "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
             "metadata": {
@@ -342,6 +354,10 @@ impl Shared {
 
     pub fn sandbox(&self, pod_uid: &str, container: Slot) -> Option<Sandbox> {
         self.lock().get(pod_uid)?.get(&container).cloned()
+    }
+
+    pub fn sandboxes_of(&self, pod_uid: &str) -> BTreeMap<Slot, Sandbox> {
+        self.lock().get(pod_uid).cloned().unwrap_or_default()
     }
 
     /// Whether anything of the Pod is there.

@@ -90,7 +90,7 @@ impl Context {
             }
         };
         check_not_ahead(exact.or(asked).unwrap_or(0), store.revision())?;
-        let Some(revision) = exact else { return Ok(store.list(collection, &prefix)) };
+        let Some(revision) = exact.or(self.at) else { return Ok(store.list(collection, &prefix)) };
         store.list_at(collection, &prefix, revision).map_err(|Compacted| {
             ApiError::expired(match page {
                 Some(_) => "The provided continue parameter is too old to display a consistent list result. You must start a new list without the continue parameter.".to_owned(),

@@ -38,14 +38,22 @@ pub(crate) fn router(api: Arc<Api>) -> axum::Router {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ahead;
 
-async fn serve(State(api): State<Arc<Api>>, request: Request) -> Response {
+/// Marks a read while the disk takes nothing: it sees what is on disk, which is all of this revision.
+#[derive(Debug, Clone, Copy)]
+struct Stuck(u64);
+
+async fn serve(State(api): State<Arc<Api>>, mut request: Request) -> Response {
     let head = request.method() == Method::HEAD;
     let ahead = request.extensions().get::<Ahead>().is_some();
+    let stuck = api.store.stuck().filter(|_| !ahead && (head || request.method() == Method::GET));
+    if let Some(revision) = stuck {
+        request.extensions_mut().insert(Stuck(revision));
+    }
     // A mistake of ours costs one request, not the caller's task or connection.
     let answered = AssertUnwindSafe(dispatch(api.clone(), request)).catch_unwind().await;
     let mut answered =
         answered.unwrap_or_else(|_| Err(ApiError::internal("the request made the server stumble")));
-    if !ahead {
+    if !ahead && stuck.is_none() {
         // Whatever the answer tells of is on disk before it leaves.
         let settled = api.store.settled(api.store.revision()).await;
         answered = settled.map_err(storage_error).and(answered);
@@ -74,6 +82,7 @@ async fn dispatch(api: Arc<Api>, request: Request) -> Result<Response, ApiError>
     }
     let context = Context {
         ahead: request.extensions().get::<Ahead>().is_some(),
+        at: request.extensions().get::<Stuck>().map(|Stuck(revision)| *revision),
         query: Query::parse(request.uri().query().unwrap_or_default()),
         view: View::of(request.headers()),
         namespace: resource.namespace,
@@ -131,6 +140,8 @@ struct Context {
     query: Query,
     view: View,
     ahead: bool,
+    /// Nothing newer than this may be told of.
+    at: Option<u64>,
 }
 
 impl Context {

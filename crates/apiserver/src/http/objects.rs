@@ -20,7 +20,10 @@ const RETURNED: [&str; 5] =
 
 impl Context {
     pub(super) fn get(&self, name: &str) -> Result<Response, ApiError> {
-        let entry = self.api.get(&self.target, &self.namespace, name)?;
+        let entry = match self.at {
+            Some(revision) => self.api.get_at(&self.target, &self.namespace, name, revision)?,
+            None => self.api.get(&self.target, &self.namespace, name)?,
+        };
         Ok(raw_response(StatusCode::OK, self.show(&entry)))
     }
 

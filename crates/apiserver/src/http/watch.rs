@@ -59,11 +59,16 @@ impl Context {
         let (collection, prefix) = (self.target.resource.collection.clone(), self.prefix());
         let without_initial = self.query.get("sendInitialEvents") == Some("false");
         let (initial, from) = if send_initial || (asked == 0 && !without_initial) {
-            let snapshot = store.list(&collection, &prefix);
+            let snapshot = match self.at {
+                Some(revision) => {
+                    store.list_at(&collection, &prefix, revision).map_err(|_| too_old(revision))?
+                }
+                None => store.list(&collection, &prefix),
+            };
             let chosen = snapshot.entries.into_iter().filter(|entry| selector.matches(&entry.meta));
             (chosen.collect(), snapshot.revision)
         } else {
-            (VecDeque::new(), if asked == 0 { store.revision() } else { asked })
+            (VecDeque::new(), if asked == 0 { self.at.unwrap_or_else(|| store.revision()) } else { asked })
         };
         let cursor = store.watch(&collection, from, self.ahead);
         if cursor.is_compacted() {

@@ -74,14 +74,38 @@ pub(crate) fn modified(target: &Target, name: &str) -> ApiError {
 pub(crate) fn storage_error(error: WriteError) -> ApiError {
     match error {
         WriteError::Conflict => ApiError::internal("a write conflict was not handled"),
+        WriteError::Storage(error) if is_full(&error) => full(),
         WriteError::Storage(error) => ApiError::internal(format!("the store cannot write: {error}")),
         WriteError::Stopped => ApiError::unavailable("the server is shutting down"),
     }
 }
 
+/// The disk is.
+fn full() -> ApiError {
+    let message = "the disk of the API server has no space left; free some and try again";
+    ApiError::new(507, "InsufficientStorage", message)
+}
+
+fn is_full(error: &redb::Error) -> bool {
+    let full = [std::io::ErrorKind::StorageFull, std::io::ErrorKind::QuotaExceeded];
+    matches!(error, redb::Error::Io(error) if full.contains(&error.kind()))
+}
+
 impl Api {
     pub fn get(&self, target: &Target, namespace: &str, name: &str) -> Result<Arc<Entry>, ApiError> {
         self.store.get(&key(target, namespace, name)).ok_or_else(|| not_found(target, name))
+    }
+
+    /// The object as it was, if that is still known.
+    pub fn get_at(
+        &self,
+        target: &Target,
+        namespace: &str,
+        name: &str,
+        revision: u64,
+    ) -> Result<Arc<Entry>, ApiError> {
+        let found = self.store.get_at(&key(target, namespace, name), revision);
+        found.map_err(|_| full())?.ok_or_else(|| not_found(target, name))
     }
 
     /// Writes an object that is in its stored form.

@@ -138,6 +138,17 @@ impl Store {
         self.shared.read().get(key).cloned()
     }
 
+    /// The same at an earlier revision, if the history reaches back that far.
+    pub fn get_at(&self, key: &Key, revision: u64) -> Result<Option<Arc<Entry>>, Compacted> {
+        self.shared.read().get_at(key, revision)
+    }
+
+    /// What is on disk, while that takes nothing more.
+    pub fn stuck(&self) -> Option<u64> {
+        let progress = self.shared.progress.borrow();
+        progress.failure.as_ref().map(|_| progress.settled)
+    }
+
     /// The object with this uid.
     pub fn find(&self, uid: &str) -> Option<(Key, Arc<Entry>)> {
         let state = self.shared.read();

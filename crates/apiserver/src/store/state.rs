@@ -101,6 +101,12 @@ impl State {
         self.collections.get(&key.collection)?.objects.get(&key.path)
     }
 
+    pub fn get_at(&self, key: &Key, revision: u64) -> Result<Option<Arc<Entry>>, Compacted> {
+        let Some(found) = self.collections.get(&key.collection) else { return Ok(None) };
+        let mut later = found.since(revision)?.filter(|change| change.key == *key);
+        Ok(later.next().map_or_else(|| found.objects.get(&key.path).cloned(), |it| it.previous.clone()))
+    }
+
     pub fn by_uid(&self, uid: &str) -> Option<&Key> {
         self.by_uid.get(uid)
     }

@@ -25,12 +25,13 @@ pub async fn run(data_dir: &DataDir, up: Up) -> anyhow::Result<ExitCode> {
         let message = format!("an engine already runs in {}", data_dir.path().display());
         return Err(hinted(message, "use it (`asb ps`), or choose another --data-dir"));
     };
+    raise_descriptors();
     data_dir.withdraw().context("failed to remove the announcement of the engine before")?;
     let last = data_dir.last_engine();
     let api = address(up.api, last.as_ref().map(|last| last.api.as_str()));
     let router = address(up.router, last.as_ref().map(|last| last.router.as_str()));
     let mut signals = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
-    let mut running = engine::start(data_dir, api, router, up.registries.read()?).await?;
+    let mut running = engine::start(data_dir, api, router, up.registries.read()?, up.disk_floor).await?;
     data_dir.announce(&running.engine)?;
     say_ready(data_dir, &running.engine, up.json)?;
     let [terminate, interrupt] = &mut signals;
@@ -42,6 +43,15 @@ pub async fn run(data_dir: &DataDir, up: Up) -> anyhow::Result<ExitCode> {
     data_dir.withdraw()?;
     running.stop().await;
     failed.map_or(Ok(ExitCode::SUCCESS), Err)
+}
+
+/// As many as this user may have: every sandbox and connection needs some. Sandboxes have limits of their own.
+fn raise_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        tracing::warn!(%error, "the number of open files stays as it is");
+    }
 }
 
 fn detach(data_dir: &DataDir, up: &Up) -> anyhow::Result<ExitCode> {
@@ -56,6 +66,7 @@ fn detach(data_dir: &DataDir, up: &Up) -> anyhow::Result<ExitCode> {
                 .flatten()
                 .flatten()
                 .chain(up.registries.flags())
+                .chain(["--disk-floor".to_owned(), up.disk_floor.to_string()])
                 .collect();
             connect::start(data_dir, &options)?
         }

@@ -7,6 +7,7 @@
 //! | `copy` | `asb cp`, with sandboxes that attack the receiver |
 //! | `usage` | `kubectl top` and `asb top` |
 //! | `volume` | `asb stop`, `start`; volumes measured, exported and imported |
+//! | `disk` | sandboxes that fill the disk: limits, eviction, a machine that is low on it |
 //! | `errors` | wrong input gets an error that names the field and the fix |
 //! | `image` | images made, pulled by a Pod, run, listed and removed |
 //! | `containers` | Pods of several containers: init containers, sidecars, restarts, their past |
@@ -33,6 +34,7 @@ mod commands;
 mod containers;
 mod copy;
 mod crash;
+mod disk;
 mod engine;
 mod errors;
 mod http;

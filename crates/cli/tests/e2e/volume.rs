@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 
 use serde_json::Value;
 
-use crate::engine::{Engine, stdout, text};
+use crate::engine::{Engine, eventually, stdout, text};
 
 const SANDBOX: &str = r#"
 apiVersion: agents.x-k8s.io/v1beta1
@@ -70,7 +70,9 @@ fn volume_is_measured_exported_and_imported_with_owners_and_modes() {
     assert_eq!(fs::metadata(archive).unwrap().mode() & 0o777, 0o600);
     let rows: Value = serde_json::from_str(&stdout(&engine.asb(&["volume", "du", "--json"]))).unwrap();
     assert!(rows[0]["bytes"].as_u64().unwrap() >= 3_000_000 && rows[0]["files"] == 6, "{rows}");
-    assert!(stdout(&engine.asb(&["volume", "du"])).contains("SIZE"));
+    assert_eq!((&rows[0]["requestedBytes"], &rows[0]["complete"]), (&(1u64 << 30).into(), &true.into()));
+    let table = stdout(&engine.asb(&["volume", "du"]));
+    assert!(table.contains("SIZE") && table.contains("1Gi (0%)"), "{table}");
 
     inside(&engine, "rm -rf /data/*; echo stays > /data/other");
     let busy = engine.asb(&["volume", "import", &volume, archive]);
@@ -127,5 +129,93 @@ fn archive_that_attacks_changes_nothing_outside_its_volume() {
     assert!(!engine.data_dir.path().join("escaped").exists());
     let missing = engine.asb(&["volume", "import", "nothing", "-"]);
     assert!(text(&missing).contains("asb volume ls"), "{}", text(&missing));
+    engine.stop();
+}
+
+fn claim(name: &str, size: &str, source: &str) -> String {
+    format!(
+        r#"
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {{name: {name}}}
+spec: {{accessModes: [ReadWriteOnce], resources: {{requests: {{storage: {size}}}}}{source}}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}}}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers: [{{name: main, image: host, volumeMounts: [{{name: data, mountPath: /data}}]}}]
+  volumes: [{{name: data, persistentVolumeClaim: {{claimName: {name}}}}}]
+"#
+    )
+}
+
+#[test]
+fn claim_begins_as_a_clone_of_another_and_goes_its_own_way() {
+    let mut engine = Engine::start();
+    let clone_of = |name: &str| format!(", dataSource: {{kind: PersistentVolumeClaim, name: {name}}}");
+    let inside = |pod: &str, script: &str| {
+        stdout(&engine.kubectl(&["wait", "--for=condition=Ready", &format!("pod/{pod}"), "--timeout=30s"]));
+        stdout(&engine.kubectl(&["exec", pod, "--", "sh", "-c", script]))
+    };
+    stdout(&engine.kubectl_apply(&claim("first", "64Mi", "")));
+    inside(
+        "first",
+        "cd /data && mkdir d && echo one > d/file && chown 12:34 d/file && chmod 640 d/file && ln d/file hard",
+    );
+    stdout(&engine.kubectl_apply(&claim("second", "64Mi", &clone_of("first"))));
+    assert_eq!(
+        inside("second", "cd /data && cat hard && stat -c '%u %g %a %h' d/file"),
+        "one\n12 34 640 2\n"
+    );
+    inside("second", "echo two > /data/d/file");
+    assert_eq!(inside("first", "cat /data/d/file"), "one\n");
+
+    for (name, size, source, message) in [
+        ("small", "1Mi", clone_of("first"), "spec.resources.requests.storage"),
+        ("lost", "64Mi", clone_of("nobody"), "spec.dataSource.name: no PersistentVolumeClaim \"nobody\""),
+        (
+            "other",
+            "64Mi",
+            ", dataSource: {apiGroup: snapshot.storage.k8s.io, kind: VolumeSnapshot, name: s}".to_owned(),
+            "spec.dataSource.kind: \"VolumeSnapshot\" is not available",
+        ),
+    ] {
+        stdout(&engine.kubectl_apply(&claim(name, size, &source)));
+        let get = ["get", "pod", name, "-o", "jsonpath={.status.containerStatuses[0].state.waiting}"];
+        eventually(message, || {
+            let waiting: Value = serde_json::from_str(&stdout(&engine.kubectl(&get))).unwrap_or_default();
+            waiting["reason"] == "FailedMount"
+                && waiting["message"].to_string().replace('\\', "").contains(message)
+        });
+    }
+    let left = engine.data_dir.path().join("volumes/.clone-pvc-left");
+    fs::create_dir_all(left.join("half")).unwrap();
+    engine.kill();
+    engine.restart();
+    assert!(!left.exists(), "what an engine did not finish is gone");
+    stdout(&engine.kubectl(&["delete", "pods,pvc", "--all", "--timeout=20s"]));
+    eventually("nothing is left of them", || {
+        fs::read_dir(engine.data_dir.path().join("volumes")).unwrap().count() == 0
+    });
+    engine.stop();
+}
+
+#[test]
+fn claim_that_holds_more_than_it_asked_for_says_so_once() {
+    let engine = Engine::start();
+    stdout(&engine.kubectl_apply(&claim("small", "1Mi", "")));
+    stdout(&engine.kubectl(&["wait", "--for=condition=Ready", "pod/small", "--timeout=30s"]));
+    stdout(&engine.kubectl(&["exec", "small", "--", "sh", "-c", "head -c 3000000 /dev/zero > /data/file"]));
+    let events =
+        || stdout(&engine.kubectl(&["get", "events", "--field-selector", "reason=VolumeOverRequest"]));
+    eventually("a warning about the claim", || events().contains("persistentvolumeclaim/small"));
+    assert!(events().contains("more than the 1Mi"), "{}", events());
+    assert_eq!(
+        stdout(&engine.kubectl(&["get", "pod", "small", "-o", "jsonpath={.status.phase}"])),
+        "Running"
+    );
+    stdout(&engine.kubectl(&["delete", "pods,pvc", "--all", "--timeout=20s"]));
     engine.stop();
 }

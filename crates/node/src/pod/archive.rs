@@ -16,7 +16,7 @@ use super::plan::Finished;
 
 const RECORD: &str = "ended.json";
 /// No volume can have this name.
-const DIRECTORY: &str = ".ended";
+pub const DIRECTORY: &str = ".ended";
 const LOGS: [&str; 2] = ["log.1", "log"];
 
 /// The archive of one container. Names of containers are labels of DNS, so this is always below the Pod's directory.

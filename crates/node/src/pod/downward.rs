@@ -9,12 +9,14 @@ use kube::ResourceExt;
 
 use super::quantity::millis;
 use super::status::HOST_ADDRESS;
+use crate::disk::RESOURCE;
 
 /// What a container that names no limit may take.
 #[derive(Debug, Clone, Copy)]
 pub struct Ceiling {
     pub memory: u64,
     pub cpus: usize,
+    pub disk: u64,
 }
 
 /// A field of the Pod itself, such as `metadata.labels['app']`. The error says what can be asked for.
@@ -84,9 +86,11 @@ pub fn resource(
         "limits.memory" => (limit("memory"), u128::from(ceiling.memory) * 1000),
         "requests.cpu" => (request("cpu"), 0),
         "requests.memory" => (request("memory"), 0),
+        "limits.ephemeral-storage" => (limit(RESOURCE), u128::from(ceiling.disk) * 1000),
+        "requests.ephemeral-storage" => (request(RESOURCE), 0),
         _ => {
-            let known = "limits.cpu, limits.memory, requests.cpu or requests.memory";
-            return Err(format!("resource: {name:?} is not available; use {known}"));
+            let known = "cpu, memory or ephemeral-storage";
+            return Err(format!("resource: {name:?} is not available; use limits or requests of {known}"));
         }
     };
     let read = |field: &str, quantity: &Quantity| {
@@ -181,7 +185,7 @@ mod tests {
         }))
         .unwrap();
         let none: Container = serde_json::from_value(json!({"name": "main"})).unwrap();
-        let ceiling = Ceiling { memory: 1 << 30, cpus: 4 };
+        let ceiling = Ceiling { memory: 1 << 30, cpus: 4, disk: 1 << 40 };
         let ask =
             |container, selector| resource(container, &serde_json::from_value(selector).unwrap(), ceiling);
         for (selector, expected) in [
@@ -195,8 +199,10 @@ mod tests {
         }
         assert_eq!(ask(&none, json!({"resource": "limits.memory", "divisor": "1Gi"})).as_deref(), Ok("1"));
         assert_eq!(ask(&none, json!({"resource": "limits.cpu"})).as_deref(), Ok("4"));
+        let disk = json!({"resource": "limits.ephemeral-storage", "divisor": "1Gi"});
+        assert_eq!(ask(&none, disk).as_deref(), Ok("1024"));
         assert_eq!(ask(&none, json!({"resource": "requests.cpu"})).as_deref(), Ok("0"));
-        assert!(ask(&none, json!({"resource": "limits.gpu"})).unwrap_err().contains("limits.cpu"));
+        assert!(ask(&none, json!({"resource": "limits.gpu"})).unwrap_err().contains("of cpu, memory"));
         assert!(
             ask(&none, json!({"resource": "limits.cpu", "divisor": "x"})).unwrap_err().contains("divisor")
         );

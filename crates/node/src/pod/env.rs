@@ -185,7 +185,7 @@ mod tests {
 
     fn with(container: serde_json::Value, references: &References) -> Result<Vec<(String, String)>, Refusal> {
         let (pod, container) = pod(container);
-        let ceiling = Ceiling { memory: 1 << 30, cpus: 2 };
+        let ceiling = Ceiling { memory: 1 << 30, cpus: 2, disk: 1 << 40 };
         variables(
             &pod,
             Slot::Main(0),

@@ -45,7 +45,9 @@ impl Worker {
         (hand.watch, hand.stopping) = (None, None);
         let previous = hand.sandbox.take().map(|sandbox| (sandbox, end));
         let (slot, restarts) = (hand.slot, seen.restarts);
+        let is_new = self.seen.iter().enumerate().all(|(other, one)| other == index || !one.begun());
         let future = start(Start {
+            is_new: is_new && self.seen[index].last.is_none(),
             node: self.node.clone(),
             pod: self.pod.clone(),
             slot,
@@ -104,6 +106,8 @@ impl Worker {
     pub(super) fn runs(&mut self, index: usize, sandbox: Sandbox, running: Running) {
         let slot = self.hands[index].slot;
         self.node.shared.remember(&uid(&self.pod), slot, &sandbox);
+        let enter = || self.node.shared.disk.enter(&self.pod, self.evictions.0.clone());
+        self.tenancy.get_or_insert_with(enter);
         let instance = Instance {
             node: self.node.clone(),
             pod: self.pod.clone(),

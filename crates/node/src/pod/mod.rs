@@ -6,6 +6,7 @@
 //! | `plan`, `status` | what to do next, what to tell (pure) |
 //! | `start`, `watch`, `stop`, `care` | a container begins, runs, ends; hooks and probes (effects) |
 //! | `adopt`, `archive`, `report`, `trouble`, `keeper`, `message` | what is found, kept and told |
+//! | `evict` | a Pod goes because of what it takes of the disk |
 //! | the rest | from the Pod's fields to what the runtime starts (pure) |
 
 pub mod adopt;
@@ -15,6 +16,7 @@ pub mod container;
 mod dns;
 pub mod downward;
 pub mod env;
+mod evict;
 pub mod expand;
 pub mod groups;
 mod hand;
@@ -23,7 +25,7 @@ mod message;
 pub mod named;
 mod plan;
 mod process;
-mod quantity;
+pub mod quantity;
 mod report;
 pub mod spec;
 mod start;

@@ -29,6 +29,23 @@ pub fn millis(quantity: &Quantity) -> Option<u128> {
     (value.is_finite() && value >= 0.0).then(|| (value * factor * 1000.0).ceil() as u128)
 }
 
+/// A quantity of bytes, whole ones.
+pub fn bytes(quantity: &Quantity) -> Option<u64> {
+    millis(quantity).and_then(|millis| u64::try_from(millis / 1000).ok())
+}
+
+/// Bytes as Kubernetes writes them: exact, in the largest unit that is.
+pub fn binary(mut bytes: u64) -> String {
+    let mut suffix = "";
+    for unit in ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"] {
+        if bytes == 0 || !bytes.is_multiple_of(1024) {
+            break;
+        }
+        (bytes, suffix) = (bytes / 1024, unit);
+    }
+    format!("{bytes}{suffix}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -39,6 +56,9 @@ mod tests {
             [("1", 1000), ("0.5", 500), ("1k", 1_000_000), ("1e3", 1_000_000), ("2Ki", 2_048_000)]
         {
             assert_eq!(millis(&Quantity(text.into())), Some(expected), "{text}");
+        }
+        for text in ["0", "1", "1023", "1Ki", "1536Mi", "3Gi"] {
+            assert_eq!(binary(bytes(&Quantity(text.into())).unwrap()), text);
         }
         for text in ["", "lots", "-1", "1Zi"] {
             assert_eq!(millis(&Quantity(text.into())), None, "{text}");

@@ -11,9 +11,16 @@ use super::plan::Outcome;
 use super::status::{Facts, status};
 use super::worker::Worker;
 
+/// After some tries in a row.
+const LATER: Duration = Duration::from_secs(10);
+
 /// Writes the status if it is another than before. It is what others act on, so it is tried until it is written or
-/// useless.
-pub(super) async fn report(worker: &mut Worker, outcome: Option<Outcome>, now: SystemTime) {
+/// useless. When to try once more, if it was not.
+pub(super) async fn report(
+    worker: &mut Worker,
+    outcome: Option<Outcome>,
+    now: SystemTime,
+) -> Option<SystemTime> {
     let pod = &worker.pod;
     let status = status(&Facts {
         pod,
@@ -27,7 +34,7 @@ pub(super) async fn report(worker: &mut Worker, outcome: Option<Outcome>, now: S
         now,
     });
     if worker.told.as_ref() == Some(&status) {
-        return;
+        return None;
     }
     let api: Api<Pod> =
         Api::namespaced(worker.node.shared.client.clone(), &pod.namespace().unwrap_or_default());
@@ -41,11 +48,11 @@ pub(super) async fn report(worker: &mut Worker, outcome: Option<Outcome>, now: S
         match api.patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await {
             Ok(_) => {
                 worker.told = Some(status);
-                return;
+                return None;
             }
-            Err(kube::Error::Api(error)) if error.code == 404 => return,
+            Err(kube::Error::Api(error)) if error.code == 404 => return None,
             // What was changed meanwhile is on its way here.
-            Err(kube::Error::Api(error)) if error.code == 409 && gated => return,
+            Err(kube::Error::Api(error)) if error.code == 409 && gated => return None,
             Err(error) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
@@ -55,6 +62,7 @@ pub(super) async fn report(worker: &mut Worker, outcome: Option<Outcome>, now: S
             }
         }
     }
+    Some(SystemTime::now() + LATER)
 }
 
 /// The conditions as they were told last.

@@ -17,6 +17,7 @@ use super::groups;
 use super::process::process;
 use super::quantity::millis;
 use super::volumes::{Medium, Prepared, stays};
+use crate::disk;
 use crate::references::References;
 
 /// Processes and threads that a sandbox may have at once.
@@ -218,6 +219,7 @@ fn limits(slot: Slot, container: &Container, default_memory: u64) -> Result<Limi
             .transpose()
     };
     let memory = read("memory")?.map(|millis| u64::try_from(millis / 1000).unwrap_or(u64::MAX));
+    read(disk::RESOURCE)?; // watched, once it runs
     let cpu = read("cpu")?.map(|millis| u32::try_from(millis).unwrap_or(u32::MAX));
     Ok(Limits {
         memory_bytes: Some(memory.unwrap_or(default_memory)),
@@ -275,7 +277,7 @@ mod tests {
             volumes: &volumes,
             references: &References::default(),
             restarts: 0,
-            ceiling: Ceiling { memory: 1 << 30, cpus: 2 },
+            ceiling: Ceiling { memory: 1 << 30, cpus: 2, disk: 1 << 40 },
         };
         translate(&pod, Slot::Main(0), parts)
     }
@@ -303,6 +305,8 @@ mod tests {
         assert_eq!(spec(json!({})).unwrap().limits.memory_bytes, Some(1 << 30));
         let refused = spec(json!({"resources": {"limits": {"cpu": "lots"}}})).unwrap_err();
         assert!(refused.message.starts_with("spec.containers[0].resources.limits.cpu: "));
+        let refused = spec(json!({"resources": {"limits": {"ephemeral-storage": "lots"}}})).unwrap_err();
+        assert!(refused.message.starts_with("spec.containers[0].resources.limits.ephemeral-storage: "));
     }
 
     #[test]

@@ -49,6 +49,8 @@ pub struct Start {
     pub previous: Option<(Sandbox, Option<Finished>)>,
     pub place: Option<Place>,
     pub volumes: Option<Arc<BTreeMap<String, Prepared>>>,
+    /// Nothing of the Pod has run.
+    pub is_new: bool,
     /// The Pod is to go; nothing is worth waiting for any more.
     pub cancel: CancellationToken,
 }
@@ -99,6 +101,11 @@ impl Start {
         self.clear_previous().await?;
         check(&self.pod)?;
         weaker::check(&self.pod, powers::here())?;
+        if self.is_new
+            && let Some(refusal) = self.node.shared.disk.refusal()
+        {
+            return Err(refusal.into());
+        }
         let driver = self.node.shared.drivers.of(&self.node, &self.pod).await?;
         let held = self.image().await?;
         let shared = self.node.shared.clone();

@@ -10,13 +10,16 @@ use serde_json::{Value, json};
 use super::container::{Role, Slot};
 use super::plan::{Doing, Finished, Outcome, Seen};
 use super::spec::Refusal;
+use crate::disk::EVICTED;
 
 /// The machine, as its Pods are told.
 pub const HOST_ADDRESS: &str = "127.0.0.1";
 
 /// Conditions that are ours to write.
-const OURS: [&str; 5] =
-    ["PodScheduled", "PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready"];
+const OURS: [&str; 6] =
+    ["PodScheduled", "PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready", DISRUPTION];
+/// There only when the Pod was evicted.
+const DISRUPTION: &str = "DisruptionTarget";
 
 /// All that is known of a Pod.
 pub struct Facts<'a> {
@@ -138,9 +141,10 @@ fn conditions(facts: &Facts<'_>, all: &[One<'_>], phase: &str) -> Vec<Value> {
         }
         condition
     };
+    let evicted = facts.refusal.filter(|refusal| refusal.reason == EVICTED);
     let over = match phase {
         "Succeeded" => Some(("PodCompleted", String::new())),
-        "Failed" if facts.refusal.is_none() => Some(("PodFailed", String::new())),
+        "Failed" if facts.refusal.is_none() || evicted.is_some() => Some(("PodFailed", String::new())),
         _ => None,
     };
     let initialized = all.iter().any(|one| one.role == Role::Main && one.seen.begun());
@@ -170,7 +174,13 @@ fn conditions(facts: &Facts<'_>, all: &[One<'_>], phase: &str) -> Vec<Value> {
         condition("ContainersReady", not_ready.is_none(), not_ready),
         condition("Ready", ready.is_none(), ready),
     ];
-    ours.into_iter().chain(others(facts.pod)).collect()
+    let disruption = evicted.map(|refusal| {
+        let mut condition = condition(DISRUPTION, true, None);
+        condition["reason"] = json!("TerminationByKubelet");
+        condition["message"] = json!(refusal.message);
+        condition
+    });
+    ours.into_iter().chain(disruption).chain(others(facts.pod)).collect()
 }
 
 /// Conditions that somebody else writes, which a merge patch would take away.
@@ -358,6 +368,24 @@ mod tests {
             let why = if phase == "Succeeded" { "PodCompleted" } else { "PodFailed" };
             assert_eq!(ready, ("Ready", "False", why));
         }
+    }
+
+    #[test]
+    fn evicted_pod_has_failed_and_says_by_whom_and_why() {
+        let (mut pod, seen) = (one_container(), [ended(Exit::Signal(9))]);
+        let refusal = Refusal::new(EVICTED, "too much. ");
+        let status = |pod: &Pod| {
+            status(&Facts { refusal: Some(&refusal), ..facts(pod, &seen, Some(Outcome::Refused)) })
+        };
+        let told = status(&pod);
+        assert_eq!((text(&told, "phase"), text(&told, "reason")), ("Failed", "Evicted"));
+        assert_eq!(text(&told, "message"), "too much. ");
+        assert_eq!(
+            conditions(&told)[4..],
+            [("Ready", "False", "PodFailed"), ("DisruptionTarget", "True", "TerminationByKubelet"),]
+        );
+        pod.status = serde_json::from_value(told.clone()).unwrap();
+        assert_eq!(conditions(&status(&pod)), conditions(&told), "told once");
     }
 
     #[test]

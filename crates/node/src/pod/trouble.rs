@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use super::plan::{Doing, Plan, back_off};
 use super::spec::Refusal;
 use super::worker::Worker;
+use crate::disk::PRESSURE;
 use crate::event;
 use crate::image;
 use crate::references::References;
@@ -33,8 +34,10 @@ impl Worker {
     /// A start was refused: tells why, once for each reason, and sets the time of the next one.
     pub(super) async fn note_trouble(&mut self, index: usize, refusal: Refusal, references: References) {
         let (now, known) = (SystemTime::now(), self.hands[index].trouble.take());
-        let of_image = image::is_about(&refusal);
-        let again = known.as_ref().filter(|known| of_image || known.refusal == refusal);
+        let (of_image, pressed) = (image::is_about(&refusal), refusal.reason == PRESSURE);
+        let again = known.as_ref().filter(|known| {
+            of_image || known.refusal == refusal || (pressed && known.refusal.reason == PRESSURE)
+        });
         let tries = again.map_or(0, |known| known.tries + 1);
         if of_image || again.is_none() {
             tracing::warn!(reason = refusal.reason, message = refusal.message, "container cannot start");
@@ -43,7 +46,10 @@ impl Worker {
         let seen = &mut self.seen[index];
         (seen.waits, seen.not_before) = (Some(refusal.clone()), Some(now + back_off(tries)));
         self.hands[index].trouble = Some(Trouble { refusal, tries, at: now, pause_told: false });
-        if !of_image {
+        if pressed {
+            let disk = self.node.shared.disk.clone();
+            self.awaited = Some(Box::pin(async move { disk.relieved().await }));
+        } else if !of_image {
             let client = self.node.shared.client.clone();
             // What it names may come or change at any time.
             self.awaited = Some(Box::pin(async move { references.changed(&client).await }));

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{
 
 use super::container::Slot;
 use super::downward::{self, Ceiling};
-use super::quantity::millis;
+use super::quantity::bytes;
 use super::spec::Refusal;
 use crate::references::{Kind, References};
 
@@ -101,17 +101,13 @@ fn empty(source: &EmptyDirVolumeSource, path: &str) -> Result<Content, Refusal> 
         Refusal::new("Unsupported", format!("{path}.emptyDir.{field}: {problem}"))
     };
     let size = source.size_limit.as_ref().map(|quantity| {
-        let bytes = millis(quantity).and_then(|millis| u64::try_from(millis / 1000).ok());
-        bytes.ok_or_else(|| unsupported("sizeLimit", format!("{:?} is not a quantity", quantity.0)))
+        bytes(quantity).ok_or_else(|| unsupported("sizeLimit", format!("{:?} is not a quantity", quantity.0)))
     });
     let size = size.transpose()?.filter(|size| *size > 0);
     match source.medium.as_deref() {
         Some("Memory") => Ok(Content::Memory(size)),
-        None | Some("") if size.is_none() => Ok(Content::Empty),
-        None | Some("") => Err(unsupported(
-            "sizeLimit",
-            "is kept only with `medium: Memory`; remove one or add the other".to_owned(),
-        )),
+        // Its size is for `disk` to watch.
+        None | Some("") => Ok(Content::Empty),
         Some(other) => {
             Err(unsupported("medium", format!("{other:?} is not available; use \"Memory\" or none")))
         }
@@ -259,7 +255,7 @@ mod tests {
             (Kind::Secret, "secret", &[("token", "hunter2")]),
             (Kind::ConfigMap, "bad", &[("..", "x")]),
         ]);
-        let ceiling = Ceiling { memory: 1 << 30, cpus: 2 };
+        let ceiling = Ceiling { memory: 1 << 30, cpus: 2, disk: 1 << 40 };
         let mut object = json!({"name": "v"});
         object.as_object_mut().unwrap().extend(volume.as_object().unwrap().clone());
         let volume = serde_json::from_value(object).unwrap();
@@ -348,11 +344,12 @@ mod tests {
     #[test]
     fn empty_directories_are_on_disk_or_in_memory() {
         assert_eq!(of(json!({"emptyDir": {}})), Ok(Content::Empty));
+        assert_eq!(of(json!({"emptyDir": {"sizeLimit": "1Gi"}})), Ok(Content::Empty));
         assert_eq!(of(json!({"emptyDir": {"medium": "Memory"}})), Ok(Content::Memory(None)));
         let sized = json!({"emptyDir": {"medium": "Memory", "sizeLimit": "2Mi"}});
         assert_eq!(of(sized), Ok(Content::Memory(Some(2 << 20))));
         for (source, field) in [
-            (json!({"sizeLimit": "1Gi"}), "spec.volumes[0].emptyDir.sizeLimit: "),
+            (json!({"sizeLimit": "lots"}), "spec.volumes[0].emptyDir.sizeLimit: "),
             (json!({"medium": "HugePages"}), "spec.volumes[0].emptyDir.medium: "),
         ] {
             let refused = of(json!({"emptyDir": source})).unwrap_err();

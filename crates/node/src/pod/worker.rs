@@ -34,7 +34,8 @@ use super::start::{Began, Place};
 use super::stop::stop_all;
 use super::volumes::Prepared;
 use super::watch::Told;
-use super::{adopt, keeper, report};
+use super::{adopt, evict, keeper, report};
+use crate::disk::{EVICTED, Tenancy};
 use crate::event;
 use crate::node::{Node, uid};
 
@@ -87,6 +88,9 @@ pub(super) struct Worker {
     pub awaited: Option<BoxFuture<'static, ()>>,
     /// Keeps volumes that are files as the API has them.
     pub keeper: Option<AbortOnDropHandle<()>>,
+    /// What it takes of the disk is watched while this is there.
+    pub tenancy: Option<Tenancy>,
+    pub evictions: (mpsc::UnboundedSender<Refusal>, mpsc::UnboundedReceiver<Refusal>),
     /// The status as last written.
     pub told: Option<Value>,
     /// Nothing is to be done about this Pod any more but to let it go.
@@ -126,6 +130,8 @@ impl Worker {
             news: mpsc::unbounded_channel(),
             awaited: None,
             keeper: None,
+            tenancy: None,
+            evictions: mpsc::unbounded_channel(),
             told: None,
             over: false,
             took_place: false,
@@ -133,7 +139,7 @@ impl Worker {
         };
         let has_main = worker.hands.iter().any(|hand| matches!(hand.slot, Slot::Main(_)));
         let empty = || Refusal::new("InvalidPod", "spec.containers: at least one is required");
-        worker.refused = refused.or_else(|| (!has_main).then(empty));
+        worker.refused = evict::known(&worker.pod).or(refused).or_else(|| (!has_main).then(empty));
         adopt::take_over(&mut worker, sandboxes);
         if worker.seen.iter().any(|one| matches!(one.doing, Doing::Running(_))) {
             worker.keeper = keeper::keep(&worker.node, &worker.pod, worker.desired.clone(), None);
@@ -142,7 +148,7 @@ impl Worker {
     }
 
     async fn live(&mut self) {
-        if let Some(refusal) = self.refused.take() {
+        if let Some(refusal) = self.refused.take_if(|refusal| refusal.reason != EVICTED) {
             self.refuse(refusal).await;
         }
         while !self.leaving() {
@@ -150,29 +156,37 @@ impl Worker {
             let rules = Rules::of(&self.pod, self.since);
             let mut plan = plan(&rules, &self.seen, self.refused.is_some(), now);
             for index in std::mem::take(&mut plan.stop) {
-                self.stop(index, None);
+                self.stop(index, self.eviction_grace());
             }
             self.tell_of_pauses(&plan).await;
             plan.wake = plan.wake.into_iter().chain(self.tell_of_images(now).await).min();
             match plan.start.filter(|_| self.starting.is_none()) {
                 Some(index) => self.start(index),
-                None if self.starting.is_none() || self.pulling => self.settle(&plan, now).await,
+                None if self.starting.is_none() || self.pulling => {
+                    let later = self.settle(&plan, now).await;
+                    plan.wake = plan.wake.into_iter().chain(later).min();
+                }
                 None => {}
             }
             self.next(plan.wake).await;
         }
     }
 
-    /// Reports, and does what can wait until then.
-    async fn settle(&mut self, plan: &Plan, now: SystemTime) {
-        report::report(self, plan.outcome, now).await;
+    /// Reports, and does what can wait until then. When to report again, should nobody have listened.
+    async fn settle(&mut self, plan: &Plan, now: SystemTime) -> Option<SystemTime> {
+        let runs = self.seen.iter().any(|one| matches!(one.doing, Doing::Running(_)));
+        let over = plan.outcome.is_some() && !runs;
+        if over && !self.over && self.eviction_grace().is_some() {
+            // Before it is reported: there may be no room for that.
+            self.shed().await;
+        }
+        let later = report::report(self, plan.outcome, now).await;
         if std::mem::take(&mut self.took_place) {
             // Now that nobody waits for this Pod any more. Tracked, so that nothing is made after all was removed.
             let node = self.node.clone();
             self.node.shared.ending.spawn(async move { node.park().await });
         }
-        let runs = self.seen.iter().any(|one| matches!(one.doing, Doing::Running(_)));
-        if plan.outcome.is_some() && !runs && !std::mem::replace(&mut self.over, true) {
+        if over && !std::mem::replace(&mut self.over, true) {
             if plan.outcome == Some(Outcome::DeadlineExceeded) {
                 let message = "The Pod was active for longer than spec.activeDeadlineSeconds allows";
                 event::tell(&self.node.shared.client, &self.pod, "DeadlineExceeded", message).await;
@@ -182,7 +196,9 @@ impl Worker {
                 place.namespace = None;
                 self.node.shared.wires().mute(&uid(&self.pod), place.address).await;
             }
+            self.shed().await;
         }
+        later
     }
 
     /// Waits until there is something new.
@@ -199,6 +215,7 @@ impl Worker {
             }
             Some((index, restarts, news)) = self.news.1.recv() => self.hear(index, restarts, news).await,
             _ = self.desired.changed() => {}
+            Some(refusal) = self.evictions.1.recv() => self.evict(refusal).await,
             Some(()) = awaited => {
                 self.awaited = None;
                 for (hand, seen) in self.hands.iter().zip(&mut self.seen) {
@@ -247,9 +264,10 @@ impl Worker {
         if let Some((address, alone)) = kept {
             adopt::leave(&self.node, &uid(&self.pod), address, !alone);
         }
-        if let Err(error) = self.node.shared.volumes.forget_pod(&uid(&self.pod)) {
+        if let Err(error) = self.node.shared.volumes.forget_pod(&uid(&self.pod)).await {
             tracing::warn!(%error, "volumes of the Pod were not removed");
         }
+        self.tenancy = None;
         if !matches!(&*self.desired.borrow(), Desired::Gone) {
             report::remove(&self.node.shared.client, &self.pod).await;
         }

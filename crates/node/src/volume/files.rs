@@ -16,6 +16,8 @@ use std::io;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Component, Path};
 
+use asb_runtime::tree;
+
 use super::ownership;
 use crate::pod::groups::FsGroup;
 use crate::pod::volumes::Files;
@@ -35,7 +37,7 @@ pub fn write(directory: &Path, files: &Files, group: Option<FsGroup>) -> io::Res
     }
     let next = number(current.as_deref()) + 1;
     let fresh = directory.join(format!("..{next}"));
-    super::remove(&fresh)?;
+    tree::remove(&fresh)?;
     write_all(&fresh, files)?;
     if let Some(group) = group {
         // Its top may be right already while the files in it are not.
@@ -52,7 +54,7 @@ pub fn write(directory: &Path, files: &Files, group: Option<FsGroup>) -> io::Res
             continue;
         }
         // Files of an engine that kept them without links.
-        super::remove(&place).or_else(|_| fs::remove_file(&place))?;
+        tree::remove(&place).or_else(|_| fs::remove_file(&place))?;
         symlink(target, place)?;
     }
     for entry in fs::read_dir(directory)? {
@@ -62,7 +64,7 @@ pub fn write(directory: &Path, files: &Files, group: Option<FsGroup>) -> io::Res
             continue;
         }
         match entry.file_type()?.is_dir() {
-            true => super::remove(&entry.path())?,
+            true => tree::remove(&entry.path())?,
             false => fs::remove_file(entry.path())?,
         }
     }

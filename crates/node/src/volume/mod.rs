@@ -5,17 +5,21 @@
 
 mod files;
 mod ownership;
+mod source;
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use asb_runtime::Mount;
+use asb_runtime::{Mount, tree};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
+use crate::disk::Disk;
+use crate::pod::archive;
 use crate::pod::container::Slot;
 use crate::pod::groups::{self, FsGroup};
 use crate::pod::spec::Refusal;
@@ -31,13 +35,24 @@ pub struct Volumes {
     persistent: PathBuf,
     /// Volumes that are gone with their Pod: one directory per Pod.
     of_pods: PathBuf,
+    disk: Arc<Disk>,
+    /// Held while a volume is being cloned.
+    cloning: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Volumes {
-    pub fn open(client: Client, data_dir: &Path) -> io::Result<Self> {
-        let volumes = Self { client, persistent: data_dir.join("volumes"), of_pods: data_dir.join("pods") };
+    pub fn open(client: Client, data_dir: &Path, disk: Arc<Disk>) -> io::Result<Self> {
+        let (persistent, of_pods) = (data_dir.join("volumes"), data_dir.join("pods"));
+        let volumes = Self { client, persistent, of_pods, disk, cloning: Arc::default() };
         make_private(&volumes.persistent)?;
         make_private(&volumes.of_pods)?;
+        // Clones that were not through when an engine ended.
+        for entry in std::fs::read_dir(&volumes.persistent)? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with(CLONING) {
+                tree::remove(&entry.path())?;
+            }
+        }
         Ok(volumes)
     }
 
@@ -90,6 +105,11 @@ impl Volumes {
         }
     }
 
+    /// Where claimed volumes are, by name.
+    pub fn claimed_below(&self) -> PathBuf {
+        self.persistent.clone()
+    }
+
     /// Where volumes and records of a Pod are that are gone with it.
     pub fn of_pod(&self, uid: &str) -> PathBuf {
         self.of_pods.join(uid)
@@ -111,9 +131,24 @@ impl Volumes {
         paths.iter().enumerate().map(mount).collect()
     }
 
-    /// Removes the volumes that go with a Pod.
-    pub fn forget_pod(&self, uid: &str) -> io::Result<()> {
-        remove(&self.of_pods.join(uid))
+    /// Removes the volumes that go with a Pod, and all records of it.
+    pub async fn forget_pod(&self, uid: &str) -> io::Result<()> {
+        remove(self.of_pods.join(uid)).await
+    }
+
+    /// Removes the volumes that go with a Pod; records of it stay.
+    pub async fn empty_pod(&self, uid: &str) -> io::Result<()> {
+        let entries = match std::fs::read_dir(self.of_pods.join(uid)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries?,
+        };
+        for entry in entries {
+            let entry = entry?;
+            if entry.file_name() != archive::DIRECTORY {
+                remove(entry.path()).await?;
+            }
+        }
+        Ok(())
     }
 
     /// UIDs of the Pods that have such volumes here.
@@ -142,7 +177,7 @@ impl Volumes {
                 continue;
             }
             let path = self.persistent.join(volume.name_any());
-            if let Err(error) = remove(&path) {
+            if let Err(error) = remove(path).await {
                 tracing::warn!(volume = %volume.name_any(), %error, "volume not removed; will be tried again");
                 continue;
             }
@@ -182,10 +217,7 @@ impl Volumes {
     }
 
     /// Binds a claim to a directory of its own; quick when that was done before.
-    async fn provision(
-        &self,
-        claim: &PersistentVolumeClaim,
-    ) -> Result<PathBuf, Box<dyn std::error::Error + Send + Sync>> {
+    async fn provision(&self, claim: &PersistentVolumeClaim) -> Result<PathBuf, Failure> {
         let name = format!("pvc-{}", claim.metadata.uid.as_deref().unwrap_or_default());
         let path = self.persistent.join(&name);
         let bound = claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound");
@@ -213,7 +245,10 @@ impl Volumes {
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             other => drop(other?),
         }
-        make_volume(&path)?;
+        match source::of(claim)? {
+            Some((source, field)) => self.clone_volume(claim, source, field, &name).await?,
+            None => make_volume(&path)?,
+        }
         let claims: Api<PersistentVolumeClaim> =
             Api::namespaced(self.client.clone(), &claim.namespace().unwrap_or_default());
         let params = PatchParams::default();
@@ -224,7 +259,57 @@ impl Volumes {
         claims.patch_status(&claim.name_any(), &params, &Patch::Merge(bound)).await?;
         Ok(path)
     }
+
+    /// Makes a volume that begins with what another claim holds now: made beside and renamed, so it is whole or not there.
+    async fn clone_volume(
+        &self,
+        claim: &PersistentVolumeClaim,
+        source: &str,
+        field: &str,
+        name: &str,
+    ) -> Result<(), Failure> {
+        let _one_at_a_time = self.cloning.lock().await;
+        let (path, beside) = (self.persistent.join(name), self.persistent.join(format!("{CLONING}{name}")));
+        if path.is_dir() {
+            return Ok(());
+        }
+        let claims: Api<PersistentVolumeClaim> =
+            Api::namespaced(self.client.clone(), &claim.namespace().unwrap_or_default());
+        let found = claims.get_opt(source).await?;
+        let found = found.ok_or_else(|| format!("{field}.name: no PersistentVolumeClaim {source:?}"))?;
+        source::fits(claim, &found)?;
+        let volume = found.spec.as_ref().and_then(|spec| spec.volume_name.as_ref());
+        let from = volume.map(|volume| self.persistent.join(volume)).filter(|from| from.is_dir());
+        let from =
+            from.ok_or_else(|| format!("{field}.name: {source:?} has no volume yet; use it in a Pod once"))?;
+        remove(beside.clone()).await?;
+        let (begin, room, into) = (std::time::Instant::now(), self.disk.room(), beside.clone());
+        let cloned = tokio::task::spawn_blocking(move || tree::clone(&from, &into, room)).await?;
+        // One whose claim went meanwhile was being removed while it was read.
+        let still = claims.get_opt(source).await?.is_some_and(|it| it.metadata.uid == found.metadata.uid);
+        let done = cloned.map_err(Failure::from).and_then(|done| match still {
+            true => Ok(done),
+            false => Err("it was deleted meanwhile".into()),
+        });
+        match done {
+            Ok(done) => {
+                std::fs::rename(&beside, &path)?;
+                let (files, copied) = (done.files, done.copied);
+                tracing::info!(volume = name, source, files, copied, elapsed = ?begin.elapsed(), "volume cloned");
+                Ok(())
+            }
+            Err(error) => {
+                remove(beside).await?;
+                Err(format!("{field}: {source:?} cannot be cloned: {error}").into())
+            }
+        }
+    }
 }
+
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// What a clone is called until it is whole, before the name of its volume.
+const CLONING: &str = ".clone-";
 
 /// Gives a volume to a group; it may hold so much that others must not wait for it.
 async fn give(path: &Path, group: FsGroup, read_only: bool) -> io::Result<()> {
@@ -250,11 +335,10 @@ fn make_volume(path: &Path) -> io::Result<()> {
     }
 }
 
-fn remove(path: &Path) -> io::Result<()> {
-    match std::fs::remove_dir_all(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
+/// Removes what sandboxes have filled; that may take its time.
+async fn remove(path: PathBuf) -> io::Result<()> {
+    let removed = tokio::task::spawn_blocking(move || tree::remove(&path)).await;
+    removed.unwrap_or_else(|error| Err(io::Error::other(error)))
 }
 
 fn io_refusal(path: &Path, error: &io::Error) -> Refusal {

@@ -22,6 +22,7 @@ use self::client::{Connection, unexpected};
 pub use self::session::{Session, SessionControl};
 use crate::native::{Shared, delete};
 use crate::process::Process;
+use crate::tree::{self, Enough, Size};
 use crate::{Error, SandboxId, Spec, Stats, count};
 
 /// How a program ended.
@@ -197,6 +198,24 @@ impl Sandbox {
         }
     }
 
+    /// What it has written to its root and its log, on the disk. Volumes are not part of it.
+    pub fn disk(&self, enough: Enough) -> io::Result<Size> {
+        tree::measure(&self.place(), enough)
+    }
+
+    /// Removes what an ended sandbox wrote to its root. Its log and how it ended stay.
+    pub async fn shed(&self) -> Result<(), Error> {
+        let _one_at_a_time = self.inner.deletion.lock().await;
+        let place = self.place();
+        for name in ["upper", "work"].map(|name| place.join(name)).into_iter().filter(|it| it.exists()) {
+            let path = name.clone();
+            let removed = tokio::task::spawn_blocking(move || tree::remove(&path)).await;
+            let removed = removed.unwrap_or_else(|error| Err(io::Error::other(error)));
+            removed.map_err(|source| self.state("remove", Some(name), source))?;
+        }
+        Ok(())
+    }
+
     /// The log files, oldest first: lines of `<RFC 3339 time> stdout|stderr F|P <text>`.
     ///
     /// `F` ends a line. After `P` it goes on: the line was too long for one entry, or the output ended without one.
@@ -312,7 +331,10 @@ impl Sandbox {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as u64;
                 let record = ExitRecord { status: Status::Signal(libc::SIGKILL), at, last_words: None };
-                self.keep(&path, &record).map_err(|error| failed("write the exit record", error))?;
+                if let Err(error) = self.keep(&path, &record) {
+                    // A full disk, say. Whoever comes next finds the same.
+                    tracing::warn!(sandbox = %self.id(), %error, "how the sandbox ended is not on disk");
+                }
                 record
             }
             Err(error) => return Err(failed("read the exit record", error)),

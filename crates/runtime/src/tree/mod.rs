@@ -1,10 +1,15 @@
-//! A tree of files as a tar archive and back: volumes that are exported and imported, and files that are copied.
+//! A tree of files: as a tar archive and back (volumes that are exported and imported, files that are copied), as a second
+//! tree, measured, removed.
 //!
 //! Sandboxes write in volumes while they are read, and send the archives that are unpacked here, so every path is
 //! resolved by descriptor and nothing is read or written outside the tree.
 
+mod clone;
+mod descend;
+mod measure;
 mod pack;
 mod walk;
+mod xattr;
 
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
@@ -17,9 +22,12 @@ use crate::image::layer::archive::{Archive, Kind};
 use crate::image::layer::unpack;
 pub use crate::image::layer::unpack::{Contents, Purpose};
 use crate::image::limits::{Budget, Limits};
+pub use crate::remove::directory as remove;
+pub use clone::{Cloned, clone};
+pub use descend::DEEPEST;
+pub use measure::{Enough, Size, measure, size};
 pub(crate) use pack::pack_where;
 pub use pack::{pack, pack_file};
-pub use walk::{Size, size};
 
 /// Unpacks an archive into a directory that is there. Never more than the disk has room for.
 pub fn unpack(source: impl Read, into: &Path, purpose: Purpose) -> Result<Contents, Error> {

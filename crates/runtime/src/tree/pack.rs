@@ -5,17 +5,14 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FileType, Mode, OFlags, Stat, fgetxattr, flistxattr, fstat, openat, readlinkat};
+use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, openat, readlinkat};
 use rustix::io::Errno;
 
-use super::directory;
 use super::walk::{Item, walk};
-
-/// The longest list or value of attributes.
-const ATTRIBUTE: usize = 64 << 10;
+use super::{directory, xattr};
 
 /// Packs a directory: itself as `.`, everything in it below that. Sockets and devices are left out.
 pub fn pack(from: &Path, out: impl Write) -> io::Result<()> {
@@ -121,19 +118,10 @@ impl<W: Write> Packer<W> {
 
     /// Extended attributes travel in a pax header before the file.
     fn attributes(&mut self, opened: BorrowedFd<'_>) -> io::Result<()> {
-        let mut names = vec![0u8; ATTRIBUTE];
-        let length = match flistxattr(opened, &mut names[..]) {
-            Err(Errno::OPNOTSUPP) => return Ok(()),
-            length => length?,
-        };
-        let kept = |name: &&[u8]| name.starts_with(b"user.") || *name == b"security.capability";
-        let mut records = Vec::new();
-        for name in names[..length].split(|byte| *byte == 0).filter(kept) {
-            let mut value = vec![0u8; ATTRIBUTE];
-            let length = fgetxattr(opened, OsStr::from_bytes(name), &mut value[..])?;
-            value.truncate(length);
-            records.push((format!("SCHILY.xattr.{}", String::from_utf8_lossy(name)), value));
-        }
+        let found = xattr::read(&opened, xattr::is_portable)?;
+        let named =
+            |(name, value): (OsString, Vec<u8>)| (format!("SCHILY.xattr.{}", name.to_string_lossy()), value);
+        let records: Vec<_> = found.into_iter().map(named).collect();
         if records.is_empty() {
             return Ok(());
         }

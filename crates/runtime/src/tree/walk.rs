@@ -1,6 +1,5 @@
 //! Everything in a tree, one entry at a time, by descriptor: no link leads anywhere else, whoever changes it meanwhile.
 
-use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,30 +8,6 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, openat2, statat};
 use rustix::io::Errno;
-
-use super::directory;
-
-/// How much a tree takes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Size {
-    /// On the disk; a file with several names counts once.
-    pub bytes: u64,
-    pub files: u64,
-}
-
-/// How much a directory and everything below it takes.
-pub fn size(path: &Path) -> io::Result<Size> {
-    let root = directory(path)?;
-    let (mut size, mut seen) = (Size::default(), HashSet::new());
-    walk(&root, |item| {
-        if item.stat.st_nlink == 1 || item.kind() == FileType::Directory || seen.insert(item.stat.st_ino) {
-            size.bytes += (item.stat.st_blocks as u64).saturating_mul(512);
-            size.files += 1;
-        }
-        Ok(true)
-    })?;
-    Ok(size)
-}
 
 /// One entry of a tree.
 pub struct Item<'a> {

@@ -21,9 +21,14 @@ struct Row {
     capacity: String,
     used_by: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    requested_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     files: Option<u64>,
+    /// Otherwise it holds at least that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    complete: Option<bool>,
     created_at: Option<Timestamp>,
 }
 
@@ -57,15 +62,24 @@ pub async fn run(data_dir: &DataDir, client: Client, list: List, measure: bool) 
 
 fn row(claim: &PersistentVolumeClaim, pods: &[Pod], size: Option<Size>) -> Row {
     let requests = claim.spec.as_ref().and_then(|spec| spec.resources.as_ref()?.requests.as_ref());
+    let capacity = requests.and_then(|it| it.get("storage"));
     Row {
         namespace: claim.namespace().unwrap_or_default(),
         name: claim.name_any(),
-        capacity: requests.and_then(|it| it.get("storage")).map(|it| it.0.clone()).unwrap_or_default(),
+        capacity: capacity.map(|it| it.0.clone()).unwrap_or_default(),
+        requested_bytes: capacity.and_then(asb_node::quantity_bytes),
         used_by: users(claim, pods).into_iter().map(str::to_owned).collect(),
         bytes: size.map(|size| size.bytes),
         files: size.map(|size| size.files),
+        complete: size.map(|size| size.complete),
         created_at: claim.creation_timestamp().map(|time| time.0),
     }
+}
+
+/// How much of what was asked for is used; more is possible, for it is no limit.
+fn share(bytes: u64, requested: Option<u64>) -> String {
+    let percent = |requested| u128::from(bytes) * 100 / u128::from(requested);
+    requested.filter(|it| *it > 0).map_or_else(String::new, |requested| format!(" ({}%)", percent(requested)))
 }
 
 fn print(rows: &[Row], measure: bool) {
@@ -75,7 +89,15 @@ fn print(rows: &[Row], measure: bool) {
         .map(|row| {
             let names = [row.namespace.clone(), row.name.clone()];
             let rest = match (row.bytes, row.files) {
-                (Some(bytes), Some(files)) => [human(bytes), files.to_string(), row.capacity.clone()],
+                (Some(bytes), Some(files)) => {
+                    let size =
+                        if row.complete == Some(true) { human(bytes) } else { format!("> {}", human(bytes)) };
+                    [
+                        size,
+                        files.to_string(),
+                        format!("{}{}", row.capacity, share(bytes, row.requested_bytes)),
+                    ]
+                }
                 _ => {
                     let users = if row.used_by.is_empty() { "-".to_owned() } else { row.used_by.join(",") };
                     let age = row.created_at.map(|at| age(now.duration_since(at).as_secs()));
@@ -89,5 +111,17 @@ fn print(rows: &[Row], measure: bool) {
     match measure {
         true => table(["NAMESPACE", "NAME", "SIZE", "FILES", "CAPACITY"], &cells),
         false => table(["NAMESPACE", "NAME", "CAPACITY", "USED BY", "AGE"], &cells),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::share;
+
+    #[test]
+    fn share_of_what_was_asked_for_can_be_more_than_all() {
+        assert_eq!(share(512, Some(1024)), " (50%)");
+        assert_eq!(share(3 << 30, Some(1 << 30)), " (300%)");
+        assert_eq!((share(1, None), share(1, Some(0))), (String::new(), String::new()));
     }
 }
