@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use kube::api::{AttachParams, AttachedProcess};
 use kube::{Api, Client};
 use tokio::io::AsyncReadExt;
@@ -67,12 +68,12 @@ impl Transfer {
 /// Waits for both sides; what the one inside says about a failure is worth more than what came of it here.
 async fn finish(
     mut process: AttachedProcess,
-    ours: tokio::task::JoinHandle<anyhow::Result<()>>,
+    mut ours: tokio::task::JoinHandle<anyhow::Result<()>>,
     bar: &ProgressBar,
 ) -> anyhow::Result<()> {
     let status = process.take_status().context("the command's status was taken before")?;
     let stderr = process.stderr();
-    let theirs = tokio::spawn(async move {
+    let mut theirs = tokio::spawn(async move {
         let mut said = String::new();
         let stderr = async {
             if let Some(mut stderr) = stderr {
@@ -82,10 +83,24 @@ async fn finish(
         let ((), status) = tokio::join!(stderr, status);
         (said, status)
     });
-    let ours = ours.await.context("copying failed")?;
-    // Having failed, we no longer take what is sent, so the other side may wait for ever.
-    let patience = if ours.is_ok() { Duration::MAX } else { LAST_WORDS };
-    let theirs = tokio::time::timeout(patience, theirs).await;
+    let (ours, theirs) = tokio::select! {
+        ours = &mut ours => {
+            let ours = ours.context("copying failed")?;
+            // Having failed, we no longer take what is sent, so the other side may wait for ever.
+            let patience = if ours.is_ok() { Duration::MAX } else { LAST_WORDS };
+            (ours, tokio::time::timeout(patience, theirs).await)
+        }
+        theirs = &mut theirs => {
+            // Where the program inside has failed, nobody may take what we still send, so we may wait for ever.
+            let failed = theirs.as_ref().is_ok_and(|(_, status)| !has_succeeded(status.as_ref()));
+            let patience = if failed { LAST_WORDS } else { Duration::MAX };
+            let ours = match tokio::time::timeout(patience, ours).await {
+                Ok(ours) => ours.context("copying failed")?,
+                Err(_) => Ok(()),
+            };
+            (ours, Ok(theirs))
+        }
+    };
     bar.finish_and_clear();
     let (said, status) = match theirs {
         Ok(theirs) => theirs.context("copying failed")?,
@@ -94,7 +109,7 @@ async fn finish(
     let Some(status) = status else {
         return ours.and(Err(anyhow::anyhow!("the connection to the sandbox was lost")));
     };
-    if status.status.as_deref() != Some("Success") {
+    if !has_succeeded(Some(&status)) {
         let said = said.trim();
         if said.contains("unexpected argument") {
             let hint = "stop and start it once: it was started by an older asb, which could not copy";
@@ -104,6 +119,10 @@ async fn finish(
         anyhow::bail!("{}", why.escape_debug());
     }
     ours
+}
+
+fn has_succeeded(status: Option<&Status>) -> bool {
+    status.is_some_and(|status| status.status.as_deref() == Some("Success"))
 }
 
 pub fn bar(verb: &'static str) -> ProgressBar {
