@@ -332,7 +332,8 @@ pub fn init_logging(args: &Args) {
         Command::Up(_) => "info",
         // Has log flags of its own.
         Command::Controller(_) => return,
-        _ => "error",
+        // What the client says of a request that failed comes back as the command's error.
+        _ => "error,kube_client=off",
     };
     let filter = tracing_subscriber::EnvFilter::try_new(args.log.as_deref().unwrap_or(default));
     tracing_subscriber::fmt()

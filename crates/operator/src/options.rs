@@ -42,7 +42,7 @@ pub struct Flags {
     #[arg(long, default_value_t = 10, value_name = "N", allow_negative_numbers = true)]
     pub kube_api_burst: i64,
     /// Connections to the API server that requests take in turn
-    #[arg(long, default_value_t = 1, value_name = "N", allow_negative_numbers = true)]
+    #[arg(long, default_value_t = 4, value_name = "N", allow_negative_numbers = true)]
     pub api_connections: i64,
     /// Give the lists and watches of caches a connection of their own
     #[arg(long)]
