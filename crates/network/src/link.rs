@@ -1,7 +1,7 @@
 //! Interfaces, addresses, routes and neighbours, by netlink.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::io::Errno;
@@ -14,6 +14,7 @@ const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
 const RTM_GETLINK: u16 = 18;
 const RTM_NEWADDR: u16 = 20;
+const RTM_GETADDR: u16 = 22;
 const RTM_NEWROUTE: u16 = 24;
 const RTM_GETROUTE: u16 = 26;
 const RTM_NEWNEIGH: u16 = 28;
@@ -194,6 +195,13 @@ impl Links {
         found.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
+    /// Every IPv4 address.
+    pub fn addresses(&self) -> io::Result<Vec<Ipv4Addr>> {
+        let mut addresses = Vec::new();
+        self.dump(RTM_GETADDR, &[AF_INET, 0, 0, 0, 0, 0, 0, 0], |answer| addresses.extend(address(answer)))?;
+        Ok(addresses)
+    }
+
     /// Every IPv4 route, those to the machine's own addresses included.
     pub fn routes(&self) -> io::Result<Vec<Route>> {
         let mut routes = Vec::new();
@@ -211,18 +219,19 @@ impl Links {
     }
 
     fn each_route(&self, family: u8, look: impl FnMut(&[u8])) -> io::Result<()> {
-        let mut question = Buffer::default();
-        let open = question.message(RTM_GETROUTE, flag::DUMP);
-        question.put(&[family, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-        question.end_message(open);
-        self.0.dump(&question, look)
+        self.dump(RTM_GETROUTE, &[family, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], look)
     }
 
     /// Looks at what the kernel says of every interface.
     fn each(&self, look: impl FnMut(&[u8])) -> io::Result<()> {
+        self.dump(RTM_GETLINK, &link(0, 0, 0), look)
+    }
+
+    /// Looks at everything that the kernel knows of a kind.
+    fn dump(&self, kind: u16, fixed: &[u8], look: impl FnMut(&[u8])) -> io::Result<()> {
         let mut question = Buffer::default();
-        let open = question.message(RTM_GETLINK, flag::DUMP);
-        question.put(&link(0, 0, 0));
+        let open = question.message(kind, flag::DUMP);
+        question.put(fixed);
         question.end_message(open);
         self.0.dump(&question, look)
     }
@@ -269,6 +278,12 @@ fn link(index: u32, flags: u32, change: u32) -> [u8; 16] {
     fixed[8..12].copy_from_slice(&flags.to_ne_bytes());
     fixed[12..16].copy_from_slice(&change.to_ne_bytes());
     fixed
+}
+
+fn address(answer: &[u8]) -> Option<Ipv4Addr> {
+    const IFA_LOCAL: u16 = 2;
+    let (_, value) = attributes(answer.get(8..)?).find(|(kind, _)| *kind == IFA_LOCAL)?;
+    Some(<[u8; 4]>::try_from(value).ok()?.into())
 }
 
 fn route(answer: &[u8]) -> Option<Route> {

@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use crate::engine::{Engine, eventually, stdout, text};
 
-const SANDBOX: &str = r#"
+/// A Sandbox with a volume.
+pub const KEEPER: &str = r#"
 apiVersion: agents.x-k8s.io/v1beta1
 kind: Sandbox
 metadata: {name: keeper}
@@ -22,7 +23,7 @@ spec:
 "#;
 
 fn start(engine: &Engine) -> String {
-    stdout(&engine.kubectl_apply(SANDBOX));
+    stdout(&engine.kubectl_apply(KEEPER));
     stdout(&engine.kubectl(&["wait", "--for=condition=Ready", "sandbox/keeper", "--timeout=30s"]));
     let rows: Value = serde_json::from_str(&stdout(&engine.asb(&["volume", "ls", "--json"]))).unwrap();
     assert_eq!(rows[0]["usedBy"][0], "keeper");

@@ -14,7 +14,7 @@ mod oci;
 mod probe;
 mod seccomp;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use asb_supervisor::launch;
 use serde::{Deserialize, Serialize};
@@ -118,9 +118,12 @@ pub fn find(name: Name) -> Option<Box<dyn Driver>> {
     if powers::here().is_rootless() {
         return None;
     }
-    let program =
-        PLACES.iter().map(|place| Path::new(place).join(program)).find(|path| is_program(path.as_path()))?;
-    Some(Box::new(oci::Oci { name, program }))
+    Some(Box::new(oci::Oci { name, program: find_program(program)? }))
+}
+
+/// A program of the machine, where those are looked for.
+pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
+    PLACES.iter().map(|place| Path::new(place).join(name)).find(|path| is_program(path))
 }
 
 fn is_program(path: &Path) -> bool {

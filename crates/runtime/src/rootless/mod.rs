@@ -21,6 +21,7 @@ pub use self::hub::{Hub, in_new_network};
 pub use self::ids::{Lack, Maps};
 pub use self::namespace::{Error, enter};
 pub use self::outside::{NoWay, Outside};
+use crate::driver::find_program;
 
 /// What may be in a namespace that is to be entered again.
 #[derive(Debug, Clone)]
@@ -55,8 +56,4 @@ pub fn maps() -> Result<Maps, Lack> {
     let group = outside("/proc/self/gid_map", rustix::process::getegid().as_raw());
     let programs = ["newuidmap", "newgidmap"].map(find_program);
     ids::maps(user, group, &read("/etc/passwd"), &read("/etc/subuid"), &read("/etc/subgid"), programs)
-}
-
-fn find_program(name: &str) -> Option<std::path::PathBuf> {
-    crate::driver::PLACES.iter().map(|place| Path::new(place).join(name)).find(|path| path.is_file())
 }

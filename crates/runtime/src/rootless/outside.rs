@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 
+use crate::driver::find_program;
+
 /// The interface that leads outside.
 const INTERFACE: &str = "outside";
 /// How programs become interfaces.
@@ -36,7 +38,7 @@ impl Outside {
     /// The best that is installed and that this user may use.
     pub fn find() -> Result<Self, NoWay> {
         let may_tun = accessat(CWD, TUN, Access::READ_OK | Access::WRITE_OK, AtFlags::EACCESS).is_ok();
-        choose(["pasta", "slirp4netns"].map(super::find_program), may_tun)
+        choose(["pasta", "slirp4netns"].map(find_program), may_tun)
     }
 
     /// What it is told to lead out of the namespace of a process, in the foreground.

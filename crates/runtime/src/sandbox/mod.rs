@@ -206,12 +206,11 @@ impl Sandbox {
     /// Removes what an ended sandbox wrote to its root. Its log and how it ended stay.
     pub async fn shed(&self) -> Result<(), Error> {
         let _one_at_a_time = self.inner.deletion.lock().await;
-        let place = self.place();
-        for name in ["upper", "work"].map(|name| place.join(name)).into_iter().filter(|it| it.exists()) {
-            let path = name.clone();
-            let removed = tokio::task::spawn_blocking(move || tree::remove(&path)).await;
+        for path in ["upper", "work"].map(|name| self.place().join(name)) {
+            let directory = path.clone();
+            let removed = tokio::task::spawn_blocking(move || tree::remove(&directory)).await;
             let removed = removed.unwrap_or_else(|error| Err(io::Error::other(error)));
-            removed.map_err(|source| self.state("remove", Some(name), source))?;
+            removed.map_err(|source| self.state("remove", Some(path), source))?;
         }
         Ok(())
     }

@@ -12,20 +12,7 @@ use serde_json::{Value, json};
 
 use self::account::Account;
 use crate::engine::{eventually, stdout, text};
-
-const KEEPER: &str = r#"
-apiVersion: agents.x-k8s.io/v1beta1
-kind: Sandbox
-metadata: {name: keeper}
-spec:
-  podTemplate:
-    spec:
-      terminationGracePeriodSeconds: 1
-      containers: [{name: main, image: host, volumeMounts: [{name: data, mountPath: /data}]}]
-  volumeClaimTemplates:
-  - metadata: {name: data}
-    spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}
-"#;
+use crate::volume::KEEPER;
 
 /// Every user whose kernel gives what sandboxes need: with subordinate ids and without.
 fn each(story: impl Fn(Account)) {
