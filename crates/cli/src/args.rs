@@ -68,6 +68,13 @@ pub enum Command {
     Migrate(Migrate),
 }
 
+impl Command {
+    /// Whether it serves many at once, until it is told to stop.
+    pub fn is_service(&self) -> bool {
+        matches!(self, Self::Up(_) | Self::Controller(_))
+    }
+}
+
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asb up\n  asb up --detach --data-dir /tmp/asb --api 127.0.0.1:0")]
 pub struct Up {

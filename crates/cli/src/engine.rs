@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::Context;
 use asb_apiserver::ApiServer;
 use asb_controllers::{Caches, Scope};
-use asb_node::Node;
+use asb_node::{Ground, Node};
 use asb_router::{Dial, Stream, Target};
 use asb_runtime::image::Registries;
 use futures::future::BoxFuture;
@@ -38,15 +38,25 @@ pub async fn start(
     registries: Registries,
     disk_floor: asb_node::Floor,
 ) -> anyhow::Result<Running> {
-    let config = asb_apiserver::Config {
-        data_dir: data_dir.path().to_owned(),
-        crds: asb_types::crd::all(),
-        node_name: Some(Node::name()),
+    let path = data_dir.path().to_owned();
+    let config = asb_node::Config { data_dir: path.clone(), registries, disk_floor };
+    // Neither needs the other, and each takes its time.
+    let ground = tokio::spawn(Ground::open(config));
+    let server = tokio::spawn(async move {
+        let crds = asb_types::crd::all();
+        ApiServer::open(asb_apiserver::Config { data_dir: path, crds, node_name: Some(Node::name()) }).await
+    });
+    let (ground, server) = tokio::join!(ground, server);
+    let ground = ground?.context("failed to open the node")?;
+    let server = match server?.context("failed to open the API server's store") {
+        Ok(server) => server,
+        Err(error) => {
+            ground.close().await;
+            return Err(error);
+        }
     };
-    let server = ApiServer::open(config).await.context("failed to open the API server's store")?;
     let client = server.client("default");
-    let node_config = asb_node::Config { data_dir: data_dir.path().to_owned(), registries, disk_floor };
-    let node = Node::open(client.clone(), &node_config).context("failed to open the node")?;
+    let node = Node::open(client.clone(), ground).await.context("failed to open the node")?;
     server.set_kubelet(node.routes());
 
     let mut tasks = JoinSet::new();

@@ -37,7 +37,12 @@ fn prepare(args: &args::Args) -> anyhow::Result<data_dir::DataDir> {
 fn work(args: args::Args, data_dir: &data_dir::DataDir) -> ExitCode {
     // Two providers in one binary panic; we choose ours before anybody asks.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let mut runtime = match args.command.is_service() {
+        true => tokio::runtime::Builder::new_multi_thread(),
+        // One thread for one person: none that must be made and woken first.
+        false => tokio::runtime::Builder::new_current_thread(),
+    };
+    let runtime = runtime.worker_threads(2).enable_all().build();
     let done = match runtime {
         Ok(runtime) => {
             let done = runtime.block_on(commands::run(data_dir, args.command));

@@ -4,6 +4,8 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::LazyLock;
+use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -136,26 +138,20 @@ impl Buffer {
 }
 
 /// A connection to one part of the kernel, in the network namespace of the thread that opened it.
-pub struct Socket(OwnedFd);
+pub struct Socket {
+    /// There until this is dropped.
+    socket: Option<OwnedFd>,
+    close: fn(OwnedFd),
+}
 
 impl Socket {
     pub fn route() -> io::Result<Self> {
-        Self::open(None) // 0, as which it counts when nothing is said
+        // 0, as which it counts when nothing is said
+        Ok(Self { socket: Some(open(None)?), close: drop })
     }
 
     pub fn netfilter() -> io::Result<Self> {
-        Self::open(Some(netlink::NETFILTER))
-    }
-
-    fn open(protocol: Option<Protocol>) -> io::Result<Self> {
-        let flags = SocketFlags::CLOEXEC;
-        let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;
-        rustix::net::bind(&socket, &SocketAddrNetlink::new(0, 0))?;
-        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(PATIENCE))?;
-        // Without the right to exceed the machine's limit the usual size must do.
-        let _ = sockopt::set_socket_send_buffer_size_force(&socket, SEND_BUFFER);
-        let _ = sockopt::set_socket_recv_buffer_size_force(&socket, SEND_BUFFER);
-        Ok(Self(socket))
+        Ok(Self { socket: Some(open(Some(netlink::NETFILTER))?), close: close_aside })
     }
 
     /// Sends messages, the last of which asks for an acknowledgement, and waits for it.
@@ -191,8 +187,12 @@ impl Socket {
         })
     }
 
+    fn fd(&self) -> io::Result<&OwnedFd> {
+        self.socket.as_ref().ok_or(io::ErrorKind::NotConnected.into())
+    }
+
     fn send(&self, messages: &Buffer) -> io::Result<()> {
-        let sent = rustix::net::send(&self.0, &messages.bytes, SendFlags::empty())?;
+        let sent = rustix::net::send(self.fd()?, &messages.bytes, SendFlags::empty())?;
         if sent == messages.bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
     }
 
@@ -200,7 +200,7 @@ impl Socket {
     fn read(&self, mut each: impl FnMut(u16, u32, &[u8]) -> io::Result<bool>) -> io::Result<()> {
         let mut buffer = vec![0u8; 64 << 10];
         loop {
-            let (length, _) = rustix::net::recv(&self.0, &mut buffer[..], RecvFlags::empty())?;
+            let (length, _) = rustix::net::recv(self.fd()?, &mut buffer[..], RecvFlags::empty())?;
             let mut rest = &buffer[..length];
             while rest.len() >= HEADER {
                 let length = u32::from_ne_bytes([rest[0], rest[1], rest[2], rest[3]]) as usize;
@@ -215,6 +215,37 @@ impl Socket {
                 rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
             }
         }
+    }
+}
+
+fn open(protocol: Option<Protocol>) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;
+    rustix::net::bind(&socket, &SocketAddrNetlink::new(0, 0))?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(PATIENCE))?;
+    // Without the right to exceed the machine's limit the usual size must do.
+    let _ = sockopt::set_socket_send_buffer_size_force(&socket, SEND_BUFFER);
+    let _ = sockopt::set_socket_recv_buffer_size_force(&socket, SEND_BUFFER);
+    Ok(socket)
+}
+
+impl Drop for Socket {
+    fn drop(&mut self) {
+        self.socket.take().into_iter().for_each(self.close);
+    }
+}
+
+/// Closing a socket to the packet filter waits until no processor looks any more at rules that were removed, whoever removed
+/// them. Nobody who has his answer needs to wait these ten milliseconds.
+fn close_aside(socket: OwnedFd) {
+    static CLOSER: LazyLock<Option<Sender<OwnedFd>>> = LazyLock::new(|| {
+        let (sender, receiver) = std::sync::mpsc::channel::<OwnedFd>();
+        let closer = std::thread::Builder::new().name("asb-nft-close".to_owned());
+        closer.spawn(move || receiver.into_iter().for_each(drop)).ok().map(|_| sender)
+    });
+    if let Some(closer) = CLOSER.as_ref() {
+        // Without anybody there it comes back, and is closed here.
+        let _ = closer.send(socket);
     }
 }
 

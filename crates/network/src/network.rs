@@ -100,7 +100,22 @@ impl Network {
                 .map_err(failed("make packet filter rules (nftables)"))?;
         }
         let is_left = |address| place.owner(address).is_some_and(|owner| !used.contains(&owner));
-        tracking::forget(is_left).map_err(failed("forget the connections of sandboxes that are gone"))?;
+        // Takes as long as all the rest, which does not need it.
+        let (forgotten, opened) = std::thread::scope(|scope| {
+            let forgetting = scope.spawn(|| tracking::forget(is_left));
+            let opened = Self::set_up_beside(place, data_dir, used, lock);
+            (forgetting.join().expect("forgetting connections does not panic"), opened)
+        });
+        forgotten.map_err(failed("forget the connections of sandboxes that are gone"))?;
+        opened
+    }
+
+    fn set_up_beside(
+        place: &Place,
+        data_dir: &Path,
+        used: &[Ipv4Addr],
+        lock: &forwarding::Lock,
+    ) -> Result<Self, Error> {
         hold_gateway(place, data_dir).map_err(failed("make the interface of the gateway"))?;
         if place.six().is_none() {
             tracing::info!(

@@ -8,6 +8,7 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | `ground`, `node` | what is opened before there is an API; then, a task for each Pod |
 //! | `pod/worker`, `pod/plan` | the life of one Pod, and what is to be done next about its containers |
 //! | `pod/spec` | container → what the runtime starts, or a refusal that names the field |
 //! | `pod/care` | hooks and probes |
@@ -27,6 +28,7 @@ mod disk;
 mod drivers;
 mod event;
 mod failure;
+mod ground;
 mod http;
 mod image;
 mod machine;
@@ -38,6 +40,7 @@ mod usage;
 mod volume;
 
 pub use disk::Floor;
+pub use ground::Ground;
 pub use node::{Config, Error, Node};
 pub use pod::quantity::bytes as quantity_bytes;
 pub use pod::spec::LABEL_POD;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use asb_runtime::image::Registries;
 use asb_runtime::{Images, Native, Sandbox};
@@ -22,6 +22,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::disk::{self, Disk, Floor};
 use crate::drivers::{self, Drivers};
+use crate::ground::Ground;
 use crate::network::{self, Wires};
 use crate::pod::adopt;
 use crate::pod::container::Slot;
@@ -55,9 +56,9 @@ pub(crate) struct Shared {
     pub images: Images,
     pub volumes: Volumes,
     pub disk: Arc<Disk>,
-    /// Opened when the sandboxes are known that run already.
-    wires: OnceLock<Wires>,
-    data_dir: PathBuf,
+    pub wires: Wires,
+    /// What ran already when the node was opened, until it runs.
+    adopted: Mutex<Vec<Sandbox>>,
     pub ceiling: Ceiling,
     /// Pods that are on their way out.
     pub ending: TaskTracker,
@@ -89,18 +90,23 @@ pub enum Error {
 }
 
 impl Node {
-    /// Opens images, volumes and runtime below the data directory. Nothing is started yet.
-    pub fn open(client: Client, config: &Config) -> Result<Self, Error> {
-        let dir = &config.data_dir;
-        let failed = |what| move |source| Error::Open { what, path: dir.clone(), source };
-        let disk = Arc::new(Disk::new(dir.clone(), config.disk_floor));
+    /// A node on this ground. Nothing is started yet.
+    pub async fn open(client: Client, ground: Ground) -> Result<Self, Error> {
+        let dir = ground.config.data_dir.clone();
+        let volumes = match Volumes::open(client.clone(), &dir, ground.disk.clone()) {
+            Ok(volumes) => volumes,
+            Err(source) => {
+                ground.close().await;
+                return Err(Error::Open { what: "volumes", path: dir, source });
+            }
+        };
+        let Ground { disk, images, runtime, wires, adopted, .. } = ground;
         let shared = Shared {
-            runtime: Native::open(&dir.join("sandboxes")).map_err(Error::Runtime)?,
-            drivers: Drivers::new(dir),
-            images: Images::with(&dir.join("images"), config.registries.clone()).map_err(Error::Images)?,
-            volumes: Volumes::open(client.clone(), dir, disk.clone()).map_err(failed("volumes"))?,
-            wires: OnceLock::new(),
-            data_dir: dir.clone(),
+            runtime,
+            drivers: Drivers::new(&dir),
+            images,
+            volumes,
+            wires,
             // A sandbox that names no limit may still not take the machine down.
             ceiling: Ceiling {
                 memory: machine::memory_bytes() / 2,
@@ -111,8 +117,16 @@ impl Node {
             ending: TaskTracker::new(),
             sandboxes: Mutex::default(),
             started: Notify::new(),
+            adopted: Mutex::default(),
             client,
         };
+        // Known from now on: whatever runs needs its network, even if this engine ends before it has seen a Pod.
+        for sandbox in &adopted {
+            if let Some(slot) = adopt::slot_of(sandbox) {
+                shared.remember(adopt::pod_of(sandbox), slot, sandbox);
+            }
+        }
+        *shared.adopted() = adopted;
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -137,7 +151,7 @@ impl Node {
 
     /// Makes ahead what the next Pods will need. For when nobody waits for a Pod.
     pub(crate) async fn park(&self) {
-        tokio::join!(self.shared.wires().park(), self.shared.runtime.park());
+        tokio::join!(self.shared.wires.park(), self.shared.runtime.park());
     }
 
     /// Waits until the Pods that are on their way out are gone, and removes the network if no other is left.
@@ -148,25 +162,18 @@ impl Node {
         self.shared.ending.wait().await;
         self.remove_unwanted().await;
         self.shared.runtime.unpark().await;
-        if self.shared.lock().is_empty()
-            && let Some(wires) = self.shared.wires.get()
-        {
-            wires.close().await;
+        if self.shared.lock().is_empty() {
+            self.shared.wires.close().await;
         }
     }
 
     /// Takes over what runs here already and runs Pods until the future is dropped.
     pub async fn run(self, ready: impl FnOnce()) -> Result<(), Error> {
         let mut adopted: HashMap<String, Vec<Sandbox>> = HashMap::new();
-        for sandbox in self.shared.runtime.list().await.map_err(Error::Adopt)? {
-            let uid = adopt::pod_of(&sandbox).to_owned();
-            // Known from now on: whatever runs needs its network, even if this engine ends before it has seen a Pod.
-            if let Some(slot) = adopt::slot_of(&sandbox) {
-                self.shared.remember(&uid, slot, &sandbox);
-            }
-            adopted.entry(uid).or_default().push(sandbox);
+        for sandbox in std::mem::take(&mut *self.shared.adopted()) {
+            adopted.entry(adopt::pod_of(&sandbox).to_owned()).or_default().push(sandbox);
         }
-        self.open_wires(adopted.values().flatten()).await.map_err(Error::Network)?;
+        self.shared.wires.load(&self.shared.client).await.map_err(Error::Network)?;
         self.register().await.map_err(Error::Register)?;
         let mut tasks = JoinSet::new();
         tasks.spawn(reclaim_volumes(self.clone()));
@@ -198,7 +205,7 @@ impl Node {
                         self.take_over_wires(&listed, &adopted).await;
                         let node = self.clone();
                         tasks.spawn(
-                            async move { network::run(&node.shared.client, node.shared.wires()).await },
+                            async move { network::run(&node.shared.client, &node.shared.wires).await },
                         );
                     }
                     let gone = pods.extract_if(|uid, _| !listed.contains_key(uid));
@@ -213,6 +220,7 @@ impl Node {
                     self.forget_volumes(&pods).await;
                     if let Some(ready) = ready.take() {
                         ready();
+                        self.shared.runtime.expect(&self.shared.images.host().root);
                         let node = self.clone();
                         tasks.spawn(async move { node.park().await });
                     }
@@ -230,23 +238,9 @@ impl Node {
         }
     }
 
-    /// Opens the network with what earlier sandboxes have of it, and learns of all policies.
-    async fn open_wires(&self, adopted: impl Iterator<Item = &Sandbox>) -> Result<(), kube::Error> {
-        let (wired, alone): (Vec<_>, Vec<_>) = adopted.partition(|sandbox| is_wired(sandbox));
-        let addresses =
-            |of: Vec<&Sandbox>| of.iter().filter_map(|sandbox| sandbox.spec().address).collect::<Vec<_>>();
-        let wires =
-            Wires::open(&self.shared.runtime, &self.shared.data_dir, addresses(wired), &addresses(alone))
-                .await;
-        wires.load(&self.shared.client).await?;
-        // A node is run once; should it ever be twice, the first network is as good.
-        let _ = self.shared.wires.set(wires);
-        Ok(())
-    }
-
     /// Once every Pod is known: the rules of sandboxes that run already, all at once.
     async fn take_over_wires(&self, pods: &BTreeMap<String, Pod>, adopted: &HashMap<String, Vec<Sandbox>>) {
-        let wires = self.shared.wires();
+        let wires = &self.shared.wires;
         for (uid, sandboxes) in adopted {
             // Those that ended may have had another address than those that run.
             let runs = |sandbox: &&Sandbox| sandbox.wait().now_or_never().is_none();
@@ -289,7 +283,7 @@ impl Node {
         let desired = Desired::Present(Arc::new(pod));
         if let Some(known) = pods.get(&uid) {
             if let Desired::Present(pod) = &desired {
-                self.shared.wires().note_pod(pod);
+                self.shared.wires.note_pod(pod);
             }
             known.send_replace(desired);
             return;
@@ -312,7 +306,7 @@ impl Node {
 
     /// Makes the Node, the StorageClass and the first RuntimeClass of this machine.
     async fn register(&self) -> Result<(), kube::Error> {
-        let wires = self.shared.wires();
+        let wires = &self.shared.wires;
         let node = machine::node(wires.missing(), wires.closed().as_deref(), self.shared.disk.size());
         let class = json!({
             "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
@@ -347,11 +341,6 @@ impl Node {
 }
 
 impl Shared {
-    /// The network: open before the first Pod is looked at.
-    pub fn wires(&self) -> &Wires {
-        self.wires.get().expect("the node runs, so its network is open")
-    }
-
     pub fn sandbox(&self, pod_uid: &str, container: Slot) -> Option<Sandbox> {
         self.lock().get(pod_uid)?.get(&container).cloned()
     }
@@ -378,6 +367,10 @@ impl Shared {
                 all.remove(pod_uid);
             }
         }
+    }
+
+    fn adopted(&self) -> std::sync::MutexGuard<'_, Vec<Sandbox>> {
+        self.adopted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, BTreeMap<Slot, Sandbox>>> {

@@ -4,7 +4,7 @@
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, OwnedFd};
 
-use asb_supervisor::launch::{ExitRecord, Failure, LAST_WORDS, Launch, Main, Slot, file};
+use asb_supervisor::launch::{ExitRecord, Failure, Image, LAST_WORDS, Launch, Main, Slot, file};
 use asb_supervisor::wire::Failed;
 use rustix::fs::{Mode, OFlags, open, openat};
 use rustix::io::Errno;
@@ -16,7 +16,7 @@ use crate::identity::Unmapped;
 use crate::log::Log;
 use crate::order::Order;
 use crate::rights::Bounds;
-use crate::root::Root;
+use crate::root::{Root, Standing};
 use crate::seccomp::Filter;
 use crate::serve::{End, Server, Way};
 use crate::skeleton::Skeleton;
@@ -42,6 +42,13 @@ pub enum UserNamespace {
 }
 
 impl UserNamespace {
+    pub fn mapped(&self) -> Option<&OwnedFd> {
+        match self {
+            Self::Mapped(namespace) => Some(namespace),
+            Self::Unmapped(_) => None,
+        }
+    }
+
     /// With the one id as the main process's, if it is not mapped yet.
     pub fn mapped_for(self, main: &Main) -> Result<OwnedFd> {
         match self {
@@ -53,13 +60,18 @@ impl UserNamespace {
 
 /// What is made before it is known what will run.
 struct Prepared {
-    skeleton: Skeleton,
+    root: PreparedRoot,
     filter: Filter,
+}
+
+enum PreparedRoot {
+    Of(Image, Standing),
+    Any(Skeleton),
 }
 
 /// Process 1, from beginning to end.
 pub fn run(slot: &Slot, kept: Kept, orders: OwnedFd, report: OwnedFd) {
-    let prepared = prepare(slot);
+    let prepared = prepare(slot, &kept);
     // Nothing is let go before the launcher has recorded this process.
     let order = match Order::receive(orders.as_fd()) {
         Ok(Some(order)) => order,
@@ -84,11 +96,31 @@ fn answer(report: OwnedFd, failure: Option<&Failure>) {
     }
 }
 
-fn prepare(slot: &Slot) -> Result<Prepared> {
+fn prepare(slot: &Slot, kept: &Kept) -> Result<Prepared> {
     let null =
         open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).step_at("open", "/dev/null")?;
     detach_from_launcher(&null)?;
-    Ok(Prepared { skeleton: Skeleton::new(slot)?, filter: Filter::new() })
+    // The log is made now, for the same reason as the files of the root.
+    Log::make(&kept.run, slot.supervisor_id).step_at("create", file::LOG)?;
+    let skeleton = Skeleton::new(slot)?;
+    let root = match &slot.image {
+        None => PreparedRoot::Any(skeleton),
+        Some(image) => {
+            let standing = root::build(slot, image, kept.namespace.mapped(), skeleton)?;
+            PreparedRoot::Of(image.clone(), standing)
+        }
+    };
+    Ok(Prepared { root, filter: Filter::new() })
+}
+
+impl PreparedRoot {
+    fn build(self, slot: &Slot, image: &Image, namespace: &OwnedFd) -> Result<Standing> {
+        match self {
+            Self::Any(skeleton) => root::build(slot, image, Some(namespace), skeleton),
+            Self::Of(prepared, standing) if prepared == *image => Ok(standing),
+            Self::Of(..) => Err(Errno::INVAL).step("use a slot that was made for another image"),
+        }
+    }
 }
 
 /// What process 1 has when the main process runs.
@@ -103,7 +135,8 @@ fn begin(slot: &Slot, kept: Kept, prepared: Prepared, order: Order) -> Result<Be
     drop(kept.outer);
     let namespace = kept.namespace.mapped_for(&launch.main)?;
     rustix::system::sethostname(launch.hostname.as_bytes()).step("set the host name")?;
-    let Root { devices, last_words } = root::enter(slot, &launch, &namespace, prepared.skeleton)?;
+    let standing = prepared.root.build(slot, &launch.image, &namespace)?;
+    let Root { devices, last_words } = root::enter(standing, slot, &launch, &namespace)?;
     let Devices { null, terminals } = devices;
     detach_from_launcher(&null)?;
     rights::give_up(slot)?;

@@ -7,7 +7,7 @@
 //!  │ Slot + its directory ──────────────► │  first packet on its standard input, a `SOCK_SEQPACKET` socket
 //!  │                                      │  makes all that does not depend on what will run, and waits: parked
 //!  │ [0] + launch file [+ network] ─────► │  the namespace comes when `Launch::network` says so
-//!  │ ◄──────────────────────────── Report │  one JSON document on its standard output
+//!  │ ◄──────────────────────────── Report │  one line of JSON on its standard output
 //! ```
 //!
 //! A launcher whose socket is closed before the second packet ends, and with it whatever it has made but files.
@@ -42,21 +42,30 @@ pub struct Slot {
     pub supervisor_id: u32,
     /// Files to write `0` to, in order to join the cgroups.
     pub cgroups: Vec<PathBuf>,
+    /// What the root is made from ahead. Nothing else can run in this slot then.
+    #[serde(default)]
+    pub image: Option<Image>,
+}
+
+/// What a root is made from, whatever will run in it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Image {
+    /// What the root is stacked from, topmost first.
+    pub layers: Vec<PathBuf>,
+    pub host_dirs: Vec<PathBuf>,
+    /// The `sandboxd` program, shown at [`SANDBOXD`].
+    pub sandboxd: PathBuf,
 }
 
 /// What is to run in a slot. Paths are those of the machine unless they say otherwise.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Launch {
     pub hostname: String,
-    /// What the root is stacked from, topmost first.
-    pub layers: Vec<PathBuf>,
-    pub host_dirs: Vec<PathBuf>,
+    pub image: Image,
     pub read_only_root: bool,
     /// Directories of the machine that only this sandbox sees as filesystems in memory; made before the binds.
     pub memory_dirs: Vec<MemoryDir>,
     pub binds: Vec<Bind>,
-    /// The `sandboxd` program, shown at [`SANDBOXD`].
-    pub sandboxd: PathBuf,
     /// On an interface of the namespace that is entered, or else on loopback.
     pub address: Option<Ipv4Addr>,
     /// Enters the network namespace that came with the launch file, instead of making one.

@@ -33,7 +33,10 @@ pub fn run() -> ExitCode {
         Err(failure) => Report::Failed(failure),
     };
     // Nobody may be listening any more; the sandbox does not care.
-    let _ = serde_json::to_writer(std::io::stdout(), &report).map(|()| std::io::stdout().flush());
+    let _ = serde_json::to_vec(&report).map(|mut line| {
+        line.push(b'\n');
+        std::io::stdout().write_all(&line).and_then(|()| std::io::stdout().flush())
+    });
     match report {
         Report::Started(_) => ExitCode::SUCCESS,
         Report::Failed(_) => ExitCode::FAILURE,

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use asb_supervisor::launch::file;
-use rustix::fs::{Mode, OFlags, openat, renameat};
+use rustix::fs::{Gid, Mode, OFlags, Uid, fchown, openat, renameat};
 
 use crate::tap::{self, Tap};
 
@@ -36,6 +36,13 @@ pub struct Stream {
 }
 
 impl Log {
+    /// Makes its file ahead of time, for the user who will write to it.
+    pub fn make(directory: &OwnedFd, owner: u32) -> rustix::io::Result<()> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
+        let file = openat(directory, file::LOG, flags, Mode::from_raw_mode(0o600))?;
+        fchown(&file, Some(Uid::from_raw(owner)), Some(Gid::from_raw(owner)))
+    }
+
     pub fn new(directory: OwnedFd, bytes: u64) -> Self {
         let mut log =
             Self { directory, file: None, written: 0, half: (bytes / 2).max(LEAST), pending: Vec::new() };

@@ -3,10 +3,11 @@
 //! Everything is mounted by root of the machine or of the engine's user namespace, which no program inside is in: so nothing
 //! inside holds a right over any of these mounts.
 
+use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use asb_supervisor::launch::{self, Launch, Slot, file};
+use asb_supervisor::launch::{self, Image, Launch, Slot, file};
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, fstatfs, openat};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
@@ -25,10 +26,30 @@ pub struct Root {
     pub last_words: Option<OwnedFd>,
 }
 
-/// Builds the root and makes it the root of this mount namespace. The current directory is that of the sandbox.
-pub fn enter(slot: &Slot, launch: &Launch, namespace: &OwnedFd, skeleton: Skeleton) -> Result<Root> {
-    let inside = stack(slot, launch, namespace, (&skeleton.scratch, Path::new(file::RUN)))?;
+/// A root that has all of its image, and nothing yet of what will run in it.
+pub struct Standing {
+    inside: Inside,
+    skeleton: Skeleton,
+}
+
+/// Builds the root as far as the image goes. The current directory is that of the sandbox. A filesystem on a disk takes most of
+/// its time to make files, and all that the root needs of those are made here.
+pub fn build(
+    slot: &Slot,
+    image: &Image,
+    namespace: Option<&OwnedFd>,
+    skeleton: Skeleton,
+) -> Result<Standing> {
+    let inside = stack(slot, image, namespace, (&skeleton.scratch, Path::new(file::RUN)))?;
     skeleton.move_into(&inside)?;
+    Ok(Standing { inside, skeleton })
+}
+
+/// Finishes the root and makes it the root of this mount namespace.
+pub fn enter(root: Standing, slot: &Slot, launch: &Launch, namespace: &OwnedFd) -> Result<Root> {
+    let Standing { inside, skeleton } = root;
+    tell_names(&inside, launch, &skeleton.scratch)?;
+    skeleton.add_sys(&inside)?;
     launch.memory_dirs.iter().try_for_each(|memory| memory_dir(memory, slot))?;
     for bind in &launch.binds {
         volume(&inside, bind, slot, launch, namespace)?;
@@ -49,16 +70,16 @@ pub fn enter(slot: &Slot, launch: &Launch, namespace: &OwnedFd, skeleton: Skelet
 /// The image and what of the machine every sandbox has. `scratch` is a directory in memory and how it is called here.
 pub fn stack(
     slot: &Slot,
-    launch: &Launch,
-    namespace: &OwnedFd,
+    image: &Image,
+    namespace: Option<&OwnedFd>,
     scratch: (&OwnedFd, &Path),
 ) -> Result<Inside> {
-    let inside = Inside::new(overlay(slot, launch, namespace, scratch)?, slot.first_id);
-    for path in &launch.host_dirs {
+    let inside = Inside::new(overlay(slot, image, namespace, scratch)?, slot.first_id);
+    for path in &image.host_dirs {
         host_directory(&inside, path)?;
     }
-    names(&inside, slot, launch, scratch.0)?;
-    program(&inside, &launch.sandboxd, Path::new(launch::SANDBOXD))?;
+    place_names(&inside, slot, scratch.0)?;
+    program(&inside, &image.sandboxd, Path::new(launch::SANDBOXD))?;
     Ok(inside)
 }
 
@@ -67,12 +88,12 @@ pub fn stack(
 /// The upper layer is not mapped: overlayfs would then silently be read-only.
 fn overlay(
     slot: &Slot,
-    launch: &Launch,
-    namespace: &OwnedFd,
+    image: &Image,
+    namespace: Option<&OwnedFd>,
     (scratch, at): (&OwnedFd, &Path),
 ) -> Result<OwnedFd> {
     let mut lower = Vec::new();
-    for (index, source) in launch.layers.iter().enumerate() {
+    for (index, source) in image.layers.iter().enumerate() {
         let layer = mount::view(source, false).step_at("open layer", source)?;
         map_ids(slot, &layer, namespace).step_at("map the ids of layer", source)?;
         let name = index.to_string();
@@ -93,8 +114,12 @@ fn overlay(
 }
 
 /// Shows files with the sandbox's ids. Where they have those on disk already, there is nothing to do.
-fn map_ids(slot: &Slot, view: &OwnedFd, namespace: &OwnedFd) -> std::result::Result<(), Errno> {
-    if slot.powers.is_rootless() { Ok(()) } else { mount::map_ids(view, namespace) }
+fn map_ids(slot: &Slot, view: &OwnedFd, namespace: Option<&OwnedFd>) -> std::result::Result<(), Errno> {
+    match namespace {
+        _ if slot.powers.is_rootless() => Ok(()),
+        Some(namespace) => mount::map_ids(view, namespace),
+        None => Err(Errno::BADF),
+    }
 }
 
 /// A new mount point.
@@ -116,25 +141,38 @@ fn host_directory(inside: &Inside, path: &PathBuf) -> Result<()> {
     mount::attach(&directory, &inside.directory(path)?).step_at("attach host directory", path)
 }
 
-/// `/etc/hostname`, `/etc/hosts` and `/etc/resolv.conf`: the sandbox's own, mounted over those of the image.
-fn names(inside: &Inside, slot: &Slot, launch: &Launch, scratch: &OwnedFd) -> Result<()> {
+/// Files of the sandbox's own, in the scratch directory and mounted over those of the image in `/etc`.
+const NAMES: [&str; 3] = ["hostname", "hosts", "resolv.conf"];
+
+fn place_names(inside: &Inside, slot: &Slot, scratch: &OwnedFd) -> Result<()> {
+    let scratch = Inside::new(scratch.try_clone().step("keep the scratch directory")?, slot.first_id);
+    for name in NAMES {
+        let (from, to) = (Path::new("/").join(name), Path::new("/etc").join(name));
+        scratch.write(&from, b"")?;
+        let view = mount::view_of(&scratch.file(&from)?).step_at("view", &from)?;
+        mount::attach(&view, &inside.file(&to)?).step_at("attach", &to)?;
+    }
+    Ok(())
+}
+
+/// Writes what is in them.
+pub fn tell_names(inside: &Inside, launch: &Launch, scratch: &OwnedFd) -> Result<()> {
     let hostname = &launch.hostname;
     let address = launch.address.map_or_else(|| "127.0.1.1".to_owned(), |address| address.to_string());
     let hosts =
         format!("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n{address} {hostname}\n");
     // Without a resolver, lookups are refused at once on the loopback interface instead of timing out.
     let resolver = launch.resolv_conf.clone().unwrap_or_else(|| "nameserver 127.0.0.1\n".to_owned());
-    let scratch = Inside::new(scratch.try_clone().step("keep the scratch directory")?, slot.first_id);
-    for (name, contents) in
-        [("hostname", format!("{hostname}\n")), ("hosts", hosts), ("resolv.conf", resolver)]
-    {
-        let (from, to) = (Path::new("/").join(name), Path::new("/etc").join(name));
-        scratch.write(&from, contents.as_bytes())?;
-        let view = mount::view_of(&scratch.file(&from)?).step_at("view", &from)?;
+    for (name, contents) in NAMES.into_iter().zip([format!("{hostname}\n"), hosts, resolver]) {
+        let file = openat(scratch, name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
+        std::fs::File::from(file.step_at("open", name)?)
+            .write_all(contents.as_bytes())
+            .step_at("write", name)?;
         if launch.read_only_root {
-            mount::restrict(&view, READ_ONLY, false).step_at("make read-only", &to)?;
+            let to = Path::new("/etc").join(name);
+            let mounted = inside.find(&to).step_at("open", &to)?;
+            mount::restrict(&mounted, READ_ONLY, false).step_at("make read-only", &to)?;
         }
-        mount::attach(&view, &inside.file(&to)?).step_at("attach", &to)?;
     }
     Ok(())
 }
@@ -197,7 +235,7 @@ pub fn volume(
     };
     if !in_memory {
         // A filesystem in memory was made with the sandbox's own ids.
-        map_ids(slot, &view, namespace).step_at("map the ids of volume", &bind.source)?;
+        map_ids(slot, &view, Some(namespace)).step_at("map the ids of volume", &bind.source)?;
     }
     let attributes = if bind.read_only { plain() | READ_ONLY } else { plain() };
     mount::restrict(&view, attributes, false).step_at("restrict volume", &bind.source)?;

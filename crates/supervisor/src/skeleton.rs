@@ -55,7 +55,7 @@ impl Skeleton {
         Ok(Self { scratch, devices, masks })
     }
 
-    /// Moves it into the root, and adds `/sys`, which shows the interfaces of the network of whoever mounts it.
+    /// Moves it into the root.
     pub fn move_into(&self, inside: &Inside) -> Result<()> {
         let frame = frame(&self.scratch)?;
         for path in ["/proc", "/dev", "/run"] {
@@ -63,6 +63,11 @@ impl Skeleton {
             let from = frame.find(path).step_at("find", path)?;
             mount::attach(&from, &inside.directory(path)?).step_at("attach", path)?;
         }
+        inside.directory(Path::new("/sys")).map(drop)
+    }
+
+    /// Adds `/sys`, which shows the interfaces of the network of whoever mounts it.
+    pub fn add_sys(&self, inside: &Inside) -> Result<()> {
         sysfs(inside)?;
         hide(inside, &MASKED_IN_SYS, &self.masks)
     }

@@ -40,6 +40,10 @@ watcher.stop()
 
 pod = core.read_namespaced_pod("from-python", "default")
 assert pod.status.phase == "Running" and pod.status.pod_ip, pod.status
+# A follower has the first line when it comes, however busy the machine is.
+followed = core.read_namespaced_pod_log("from-python", "default", follow=True, _preload_content=False)
+assert followed.readline() == b"started\n"
+followed.close()
 assert core.read_namespaced_pod_log("from-python", "default") == "started\n"
 
 said = stream(

@@ -133,7 +133,7 @@ pub async fn remove(node: &Node, sandboxes: Vec<Sandbox>) {
 /// Gives an address back. Nobody waits for this: what had the address is gone.
 pub fn leave(node: &Node, pod_uid: &str, address: Ipv4Addr, wired: bool) {
     let (leaving, uid) = (node.clone(), pod_uid.to_owned());
-    node.shared.ending.spawn(async move { leaving.shared.wires().leave(&uid, address, wired).await });
+    node.shared.ending.spawn(async move { leaving.shared.wires.leave(&uid, address, wired).await });
 }
 
 /// Removes sandboxes whose Pod does not exist any more, with their addresses.
@@ -146,6 +146,6 @@ pub async fn remove_orphans(node: Node, sandboxes: Vec<Sandbox>) {
     }
     remove(&node, sandboxes).await;
     for (uid, address, wired) in addresses {
-        node.shared.wires().leave(&uid, address, wired).await;
+        node.shared.wires.leave(&uid, address, wired).await;
     }
 }

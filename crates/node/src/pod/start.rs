@@ -35,7 +35,7 @@ pub struct Place {
 impl Place {
     /// Its IPv6 address, if it has one.
     pub fn beside(&self, node: &Node) -> Option<Ipv6Addr> {
-        node.shared.wires().beside(self.address, self.alone)
+        node.shared.wires.beside(self.address, self.alone)
     }
 }
 
@@ -134,7 +134,7 @@ impl Start {
             address: place.address,
             address6: place.beside(&self.node),
             alone: place.alone,
-            resolver: shared.wires().resolver(),
+            resolver: shared.wires.resolver(),
             volumes: &volumes,
             references,
             restarts: self.reporter.restarts,
@@ -179,10 +179,10 @@ impl Start {
                 return Ok(false);
             }
             // It went with the last process in it: whatever starts now starts somewhere else.
-            shared.wires().leave(&uid(&self.pod), place.address, !place.alone).await;
+            shared.wires.leave(&uid(&self.pod), place.address, !place.alone).await;
             self.place = None;
         }
-        let taken = shared.wires().take().await;
+        let taken = shared.wires.take().await;
         let Wire { address, namespace } =
             taken.map_err(|message| Refusal::new("NetworkNotReady", message))?;
         self.place = Some(Place { address, alone: namespace.is_none(), namespace });
@@ -204,7 +204,7 @@ impl Start {
         };
         let admit = async {
             match new {
-                true => shared.wires().admit(&shared.client, &self.pod, place.address).await,
+                true => shared.wires.admit(&shared.client, &self.pod, place.address).await,
                 false => Ok(()),
             }
         };

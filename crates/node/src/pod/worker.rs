@@ -194,7 +194,7 @@ impl Worker {
             self.keeper = None;
             if let Some(place) = &mut self.place {
                 place.namespace = None;
-                self.node.shared.wires().mute(&uid(&self.pod), place.address).await;
+                self.node.shared.wires.mute(&uid(&self.pod), place.address).await;
             }
             self.shed().await;
         }

@@ -13,6 +13,7 @@
 //! its `asb` is told from one that has lost its launcher. Without `started.json` a start never succeeded.
 
 mod adopt;
+mod base;
 pub(crate) mod delete;
 mod programs;
 mod slot;
@@ -29,7 +30,7 @@ use crate::cgroup::Cgroups;
 use crate::ids::Ids;
 use crate::powers::{self, Powers};
 use crate::rootless::Hub;
-use crate::{Enforced, Error, Sandbox, SandboxId, Spec};
+use crate::{Enforced, Error, RootFs, Sandbox, SandboxId, Spec};
 
 /// The launch file and the spec, in a sandbox's directory.
 const SANDBOX_FILE: &str = "sandbox.json";
@@ -49,6 +50,8 @@ pub(crate) struct Shared {
     ids: Ids,
     known: Mutex<Known>,
     parked: Mutex<Vec<slot::Slot>>,
+    /// What the next sandbox is most likely made from.
+    expected: Mutex<Option<base::Base>>,
     /// Held while slots are being parked or removed.
     parking: tokio::sync::Mutex<()>,
 }
@@ -82,8 +85,8 @@ impl Native {
         let cgroups =
             Cgroups::detect(&directory, powers).map_err(fail("read", Path::new("/proc/self/mountinfo")))?;
         let ids = Ids::open(&directory, powers).map_err(fail("open the table of ids in", &directory))?;
-        let (known, parked, parking) = Default::default();
-        let shared = Shared { directory, powers, programs, cgroups, ids, known, parked, parking };
+        let (known, parked, expected, parking) = Default::default();
+        let shared = Shared { directory, powers, programs, cgroups, ids, known, parked, expected, parking };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -97,6 +100,11 @@ impl Native {
     /// The same in a network namespace of the caller's, which has [`Spec::address`] on an interface already.
     pub async fn start_in(&self, network: OwnedFd, spec: &Spec) -> Result<Sandbox, Error> {
         start::start(&self.shared, spec, Some(network)).await
+    }
+
+    /// Says what the next sandboxes are most likely made from, until one is made from something else.
+    pub fn expect(&self, root: &RootFs) {
+        *self.shared.expected() = self.shared.base(root);
     }
 
     /// Makes a few slots ahead, so that the next starts take a fraction of the time. For when there is time.
@@ -137,6 +145,14 @@ impl Shared {
     /// The directory of a slot that has not become a sandbox.
     fn slot_place(&self, slot: &SandboxId) -> PathBuf {
         self.directory.join("slot").join(slot.as_str())
+    }
+
+    fn base(&self, root: &RootFs) -> Option<base::Base> {
+        base::Base::of(root, &self.programs.sandboxd)
+    }
+
+    fn expected(&self) -> std::sync::MutexGuard<'_, Option<base::Base>> {
+        self.expected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn parked(&self) -> std::sync::MutexGuard<'_, Vec<slot::Slot>> {

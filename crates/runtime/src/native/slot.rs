@@ -1,12 +1,12 @@
 //! Slots: places for sandboxes, made before it is known what will run in them.
 //!
 //! A slot has a range of ids, cgroups, namespaces and process 1, which waits. Every sandbox begins as one; those that are
-//! parked ahead save most of a start. A slot lives as long as its socket is open here: when this program ends, so do its
-//! processes, and the next program clears away the rest.
+//! parked ahead save most of a start, and all of it that makes files on a disk where the image was expected. A slot lives as
+//! long as its socket is open here: when this program ends, so do its processes, and the next program clears away the rest.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -17,20 +17,24 @@ use asb_supervisor::launch::{self, Report, file};
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
+use tokio::io::{AsyncBufReadExt, BufReader};
 
-use super::{Shared, delete};
+use super::base::{Base, Choice, choose, next};
+use super::{SANDBOX_FILE, Shared, delete};
 use crate::SandboxId;
 use crate::ids::Range;
-
-/// As many starts in a row find a slot before there is time to make more.
-const PARKED: usize = 4;
 
 /// A launcher needs milliseconds. One that needs this long hangs, most likely on a volume.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// A millisecond each.
+const BUSY_TRIES: u32 = 1000;
+
 pub struct Slot {
     /// Ids and cgroups are held under this name, also when it has become a sandbox's.
     pub name: SandboxId,
+    /// What its root was made from.
+    base: Option<Base>,
     launcher: tokio::process::Child,
     control: OwnedFd,
 }
@@ -44,10 +48,10 @@ pub struct Failure {
 
 impl Slot {
     /// Makes one. Nothing is left behind when it fails.
-    pub async fn make(shared: &Arc<Shared>) -> Result<Self, Failure> {
+    async fn make(shared: &Arc<Shared>, base: Option<Base>) -> Result<Self, Failure> {
         let name = new_name();
         shared.known().slots.insert(name.clone());
-        let made = make(shared, &name).await;
+        let made = make(shared, &name, base).await;
         if made.is_err() {
             clear(shared, &name).await;
         }
@@ -65,11 +69,11 @@ impl Slot {
         drop((launch, network));
         let stdout = self.launcher.stdout.take();
         let report = async {
-            let mut text = Vec::new();
-            if let Some(mut stdout) = stdout {
-                tokio::io::AsyncReadExt::read_to_end(&mut stdout, &mut text).await?;
+            let mut line = String::new();
+            if let Some(stdout) = stdout {
+                BufReader::new(stdout).read_line(&mut line).await?;
             }
-            Ok::<_, io::Error>(text)
+            Ok::<_, io::Error>(line)
         };
         let text = match tokio::time::timeout(PATIENCE, report).await {
             Ok(text) => text.map_err(|source| failure("wait for the launcher", None, source))?,
@@ -77,19 +81,20 @@ impl Slot {
         };
         // It has said all it has to say, and tokio reaps it.
         drop(self.launcher);
-        serde_json::from_slice(&text)
+        serde_json::from_str(&text)
             .map_err(|_| failure("read the launcher's report", None, io::ErrorKind::InvalidData.into()))
     }
 }
 
-async fn make(shared: &Arc<Shared>, name: &SandboxId) -> Result<Slot, Failure> {
-    let (described, directory) = {
+async fn make(shared: &Arc<Shared>, name: &SandboxId, base: Option<Base>) -> Result<Slot, Failure> {
+    let (mut described, directory) = {
         let (shared, name) = (shared.clone(), name.clone());
         let made = tokio::task::spawn_blocking(move || prepare(&shared, &name)).await;
         made.expect("making a slot does not panic")?
     };
+    described.image = base.as_ref().map(|base| base.image.clone());
     let program = &shared.programs.supervisor;
-    let spawn = || -> io::Result<Slot> {
+    let spawn = || -> io::Result<_> {
         let flags = SocketFlags::CLOEXEC;
         let (control, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
@@ -102,9 +107,22 @@ async fn make(shared: &Arc<Shared>, name: &SandboxId) -> Result<Slot, Failure> {
             .stderr(Stdio::null())
             .kill_on_drop(true)
             .spawn()?;
-        Ok(Slot { name: name.clone(), launcher, control })
+        Ok((launcher, control))
     };
-    spawn().map_err(|source| failure("run", Some(program.clone()), source))
+    let mut tries = 0;
+    let (launcher, control) = loop {
+        match spawn() {
+            // It was written a moment ago, and a process that this program forked meanwhile has not got around to closing it.
+            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy && tries < BUSY_TRIES => {
+                tries += 1;
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            spawned => {
+                break spawned.map_err(|source| failure("run", Some(program.clone()), source))?;
+            }
+        }
+    };
+    Ok(Slot { name: name.clone(), base, launcher, control })
 }
 
 /// Makes everything that exists before the launcher: answers with what that is told, and the directory.
@@ -123,6 +141,7 @@ fn prepare(shared: &Shared, name: &SandboxId) -> Result<(launch::Slot, OwnedFd),
         first_id: range.first,
         supervisor_id: range.supervisor,
         cgroups,
+        image: None,
     };
     Ok((slot, directory.into()))
 }
@@ -136,14 +155,28 @@ fn directories(place: &Path, range: Range) -> Result<(), (PathBuf, io::Error)> {
     make(place.to_owned(), 0o700, 0)?;
     make(place.join("upper"), 0o755, range.first)?;
     make(place.join("work"), 0o700, 0)?;
-    make(place.join(file::RUN), 0o700, range.supervisor)
+    make(place.join(file::RUN), 0o700, range.supervisor)?;
+    // Written when it is known what will run; a disk takes its time to make a file, not to fill it.
+    let path = place.join(SANDBOX_FILE);
+    let made = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+    made.map(drop).map_err(|source| (path, source))
 }
 
-/// Takes a slot that is parked, unless something has ended it, or makes one.
-pub async fn take(shared: &Arc<Shared>) -> Result<Slot, Failure> {
+/// Takes a slot that is parked, unless something has ended it, or makes one: for this image, or for any.
+pub async fn take(shared: &Arc<Shared>, wanted: Option<&Base>) -> Result<Slot, Failure> {
     loop {
-        let parked = shared.parked().pop();
-        let Some(mut slot) = parked else { return Slot::make(shared).await };
+        let (found, unwanted) = {
+            let mut parked = shared.parked();
+            let bases: Vec<_> = parked.iter().map(|slot| slot.base.as_ref()).collect();
+            let Choice { take, discard } = choose(&bases, wanted);
+            let unwanted = discard.map(|at| parked.remove(at));
+            (take.map(|at| parked.remove(at)), unwanted)
+        };
+        if let Some(slot) = unwanted {
+            let shared = shared.clone();
+            tokio::spawn(async move { discard(&shared, slot).await });
+        }
+        let Some(mut slot) = found else { return Slot::make(shared, wanted.cloned()).await };
         match slot.launcher.try_wait() {
             Ok(None) => return Ok(slot),
             _ => discard(shared, slot).await,
@@ -154,8 +187,15 @@ pub async fn take(shared: &Arc<Shared>) -> Result<Slot, Failure> {
 /// Parks slots ahead, until there are enough.
 pub async fn park(shared: &Arc<Shared>) {
     let _one_at_a_time = shared.parking.lock().await;
-    while shared.parked().len() < PARKED {
-        match Slot::make(shared).await {
+    loop {
+        let next = {
+            let expected = shared.expected();
+            let parked = shared.parked();
+            let bases: Vec<_> = parked.iter().map(|slot| slot.base.as_ref()).collect();
+            next(&bases, expected.as_ref()).map(Option::<&Base>::cloned)
+        };
+        let Some(base) = next else { return };
+        match Slot::make(shared, base).await {
             Ok(slot) => shared.parked().push(slot),
             Err(Failure { step, path, source }) => {
                 tracing::warn!(step, ?path, error = %source, "no slot for a sandbox could be made ahead");
@@ -174,7 +214,7 @@ pub async fn unpark(shared: &Arc<Shared>) {
 
 /// Ends a slot that has not become a sandbox.
 pub async fn discard(shared: &Arc<Shared>, slot: Slot) {
-    let Slot { name, launcher, control } = slot;
+    let Slot { name, launcher, control, .. } = slot;
     drop((control, launcher));
     clear(shared, &name).await;
 }

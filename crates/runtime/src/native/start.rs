@@ -2,11 +2,10 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use asb_supervisor::launch::{Bind, Failure, Launch, Main, MemoryDir, Report};
+use asb_supervisor::launch::{Bind, Failure, Image, Launch, Main, MemoryDir, Report};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
@@ -41,7 +40,12 @@ async fn attempt(shared: &Arc<Shared>, spec: &Spec, network: Option<OwnedFd>) ->
     if shared.place(&spec.id).exists() {
         return Err(Error::Exists(spec.id.clone()));
     }
-    let slot = slot::take(shared).await.map_err(|failure| of_slot(spec, failure))?;
+    // Other runtimes mount the root themselves.
+    let base = (spec.driver == driver::Name::Native).then(|| shared.base(&spec.root)).flatten();
+    let slot = slot::take(shared, base.as_ref()).await.map_err(|failure| of_slot(spec, failure))?;
+    if base.is_some() {
+        *shared.expected() = base;
+    }
     let name = slot.name.clone();
     let launch = {
         let (shared, spec, name) = (shared.clone(), spec.clone(), name.clone());
@@ -88,9 +92,9 @@ fn write(shared: &Shared, spec: &Spec, slot: &SandboxId) -> Result<std::fs::File
     let (from, to) = (shared.slot_place(slot), shared.place(&spec.id));
     let path = from.join(SANDBOX_FILE);
     let stored = Stored { launch: launch_of(shared, spec, driver.as_ref()), spec, slot };
-    write_json(&path, &stored).map_err(|source| failed(spec, "write", Some(path.clone()), source))?;
-    let opened = std::fs::File::open(&path).and_then(|file| file.lock().map(|()| file));
-    let opened = opened.map_err(|source| failed(spec, "lock", Some(path), source))?;
+    let opened = write_json(&path, &stored).and_then(|()| std::fs::File::open(&path));
+    let opened = opened.and_then(|file| file.lock().map(|()| file));
+    let opened = opened.map_err(|source| failed(spec, "write", Some(path), source))?;
     // From here on it is found by whoever comes next.
     match renameat_with(CWD, &from, CWD, &to, RenameFlags::NOREPLACE) {
         Ok(()) => Ok(opened),
@@ -113,12 +117,14 @@ fn launch_of(shared: &Shared, spec: &Spec, driver: &dyn Driver) -> Launch {
     };
     Launch {
         hostname: spec.hostname.clone(),
-        layers: spec.root.layers.clone(),
-        host_dirs: spec.root.host_dirs.clone(),
+        image: Image {
+            layers: spec.root.layers.clone(),
+            host_dirs: spec.root.host_dirs.clone(),
+            sandboxd: shared.programs.sandboxd.clone(),
+        },
         read_only_root: spec.read_only_root,
         memory_dirs: spec.memory_dirs.iter().map(memory).collect(),
         binds: spec.mounts.iter().map(bind).collect(),
-        sandboxd: shared.programs.sandboxd.clone(),
         address: spec.address,
         network: spec.network,
         resolv_conf: spec.resolv_conf.clone(),
@@ -158,6 +164,6 @@ fn failed(spec: &Spec, step: &str, path: Option<PathBuf>, source: io::Error) -> 
 }
 
 fn write_json(path: &Path, value: &impl serde::Serialize) -> io::Result<()> {
-    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    let mut file = std::fs::OpenOptions::new().write(true).open(path)?;
     io::Write::write_all(&mut file, &serde_json::to_vec(value)?)
 }

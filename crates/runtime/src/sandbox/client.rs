@@ -35,13 +35,7 @@ impl Connection {
             Err(error) if gone(&error) => return Ok(None),
             socket => socket?,
         };
-        let connection = Self { socket };
-        match connection.reply().await? {
-            // A supervisor of any generation knows every request made here; later ones are gated by this number.
-            Some((Reply::Hello { .. }, _)) => Ok(Some(connection)),
-            Some((other, _)) => Err(unexpected(&other)),
-            None => Ok(None),
-        }
+        Ok(Some(Self { socket }))
     }
 
     /// Sends a request with its descriptors.
@@ -65,6 +59,18 @@ impl Connection {
 
     /// The next reply and its descriptor; `None` when the supervisor is no more.
     pub async fn reply(&self) -> io::Result<Option<(Reply, Option<OwnedFd>)>> {
+        loop {
+            match self.receive().await {
+                // A supervisor of any generation knows every request made here, so none waits for its greeting.
+                Ok(Some((Reply::Hello { .. }, _))) => {}
+                // It was closed before the request was read. What was said before that is still there.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {}
+                other => return other,
+            }
+        }
+    }
+
+    async fn receive(&self) -> io::Result<Option<(Reply, Option<OwnedFd>)>> {
         let mut packet = vec![0; MAX_PACKET];
         let mut ancillary = [0; ANCILLARY];
         let received = self
@@ -73,7 +79,6 @@ impl Connection {
             .await;
         let (length, control) = match received {
             Ok((0, _)) => return Ok(None),
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(None),
             received => received?,
         };
         let mut fd = None;

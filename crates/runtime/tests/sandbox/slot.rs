@@ -46,6 +46,75 @@ async fn start_takes_a_parked_slot_and_is_a_start_like_any_other() {
     world.finish().await;
 }
 
+/// A sandbox's spec with an image whose top layer has a file that says `words`.
+fn spec_of_image(world: &World, layer: &Path, words: &str) -> asb_runtime::Spec {
+    std::fs::create_dir(layer).expect("made");
+    std::fs::write(layer.join("words"), words).expect("written");
+    let mut spec = world.spec(&["cat", "/words"]);
+    spec.root.layers.insert(0, layer.to_owned());
+    spec
+}
+
+async fn says(world: &World, spec: &asb_runtime::Spec) -> String {
+    let sandbox = world.native.start(spec).await.expect("starts");
+    assert_eq!(wait(&sandbox).await.exit, Exit::Code(0));
+    let said = log(&sandbox);
+    sandbox.delete().await.expect("deleted");
+    said
+}
+
+#[tokio::test]
+async fn slot_parked_for_an_image_runs_that_image_and_no_other() {
+    let world = World::new();
+    let directory = world.directory.path();
+    let one = spec_of_image(&world, &directory.join("one"), "one\n");
+    let other = spec_of_image(&world, &directory.join("other"), "other\n");
+    world.native.expect(&one.root);
+    world.native.park().await;
+    for _ in 0..2 {
+        assert_eq!(says(&world, &one).await, "stdout F one\n");
+        assert_eq!(says(&world, &other).await, "stdout F other\n");
+        assert_eq!(says(&world, &other).await, "stdout F other\n");
+        world.native.park().await;
+    }
+    world.native.unpark().await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn image_that_was_removed_and_came_back_is_not_taken_for_the_one_of_a_parked_slot() {
+    let world = World::new();
+    let layer = world.directory.path().join("layer");
+    let spec = spec_of_image(&world, &layer, "old\n");
+    world.native.expect(&spec.root);
+    world.native.park().await;
+    for slot in slots(&world.directory.path().join("state")) {
+        process_one(&slot).await;
+    }
+    std::fs::remove_dir_all(&layer).expect("removed");
+    let spec = spec_of_image(&world, &layer, "new\n");
+    for _ in 0..5 {
+        assert_eq!(says(&world, &spec).await, "stdout F new\n");
+    }
+    world.native.unpark().await;
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn read_only_root_has_names_that_cannot_be_written_in_a_parked_slot() {
+    let world = World::new();
+    let script = "for name in hostname hosts resolv.conf; do echo x >/etc/$name || echo refused; done 2>/dev/null; hostname; cat /etc/hostname";
+    let mut spec = world.spec(&["sh", "-c", script]);
+    spec.read_only_root = true;
+    world.native.expect(&spec.root);
+    world.native.park().await;
+    let name = &spec.hostname;
+    let expected = ["refused", "refused", "refused", name, name].map(|line| format!("stdout F {line}\n"));
+    assert_eq!(says(&world, &spec).await, expected.concat());
+    world.native.unpark().await;
+    world.finish().await;
+}
+
 #[tokio::test]
 async fn limits_hold_in_a_sandbox_that_was_a_parked_slot() {
     let world = World::new();

@@ -23,10 +23,11 @@ const PLACES: [&str; 4] = ["/run", "/mnt", "/srv", "/media"];
 pub fn choose(launch: &Launch, program: &Path) -> PathBuf {
     let volumes = launch.binds.iter().map(|bind| &bind.source);
     let memory = launch.memory_dirs.iter().map(|memory| &memory.path);
-    let used: Vec<&Path> = [&launch.sandboxd]
+    let image = &launch.image;
+    let used: Vec<&Path> = [&image.sandboxd]
         .into_iter()
-        .chain(&launch.layers)
-        .chain(&launch.host_dirs)
+        .chain(&image.layers)
+        .chain(&image.host_dirs)
         .chain(volumes)
         .chain(memory)
         .map(PathBuf::as_path)

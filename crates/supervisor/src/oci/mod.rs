@@ -60,7 +60,8 @@ pub fn begin(slot: &Slot, launch: Launch, oci: Oci, kept: Kept) -> Result<Begun>
     let place = ground::choose(&launch, &program);
     let scratch = ground::scratch(&place)?;
     let namespace = kept.namespace.mapped_for(&launch.main)?;
-    let inside = root::stack(slot, &launch, &namespace, (&scratch, &place))?;
+    let inside = root::stack(slot, &launch.image, Some(&namespace), (&scratch, &place))?;
+    root::tell_names(&inside, &launch, &scratch)?;
     skeleton::runtime_directory(&inside, slot.first_id)?;
     root::program(&inside, &init, Path::new(launch::INIT))?;
     launch.memory_dirs.iter().try_for_each(|memory| root::memory_dir(memory, slot))?;

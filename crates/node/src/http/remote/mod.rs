@@ -9,9 +9,12 @@ pub mod spdy;
 mod status;
 pub mod websocket;
 
+use std::pin::{Pin, pin};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use asb_runtime::{Exit, ReadEnd, Session, SessionControl, TerminalSize, WriteEnd};
+use asb_runtime::{Exit, ReadEnd, Session, TerminalSize, WriteEnd};
 use axum::extract::Request;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
@@ -96,83 +99,76 @@ pub async fn carry(
     output: &mpsc::Sender<Output>,
 ) -> Result<Exit, String> {
     let Session { stdin, stdout, stderr, mut control } = session;
-    let (sender, mut pieces) = mpsc::channel(QUEUE);
     let (resizes, mut sizes) = mpsc::channel(4);
-    let mut tasks = tokio::task::JoinSet::new();
-    let enough = CancellationToken::new();
-    tasks.spawn(pump(Output::Stdout, stdout, sender.clone(), enough.clone()));
-    if let Some(stderr) = stderr {
-        tasks.spawn(pump(Output::Stderr, stderr, sender.clone(), enough.clone()));
-    }
-    drop(sender);
-    tasks.spawn(feed(input, stdin, resizes));
-
-    let mut exit = None;
-    let mut open = true;
-    while exit.is_none() || open {
-        tokio::select! {
-            piece = pieces.recv(), if open => match piece {
-                // Nobody may read any more; then this drains, so that the program does not block.
-                Some(piece) => drop(output.send(piece).await),
-                None => open = false,
-            },
-            Some(size) = sizes.recv() => drop(control.resize(size).await),
-            ended = wait(&mut control), if exit.is_none() => {
-                exit = Some(ended);
-                // A background child may hold the pipes: what is there is sent, nothing more is waited for.
-                if open {
-                    drain(&mut pieces, output, &enough).await;
-                    open = false;
-                }
+    let told = Told::default();
+    // All in one task: what is short-lived is not worth waking another processor for.
+    let mut printed = pin!(async {
+        let stderr = async {
+            if let Some(stderr) = stderr {
+                pump(Output::Stderr, stderr, output, &told).await;
             }
+        };
+        tokio::join!(pump(Output::Stdout, stdout, output, &told), stderr);
+    });
+    let mut fed = pin!(feed(input, stdin, resizes));
+    let (mut printing, mut feeding) = (true, true);
+    let exit = loop {
+        tokio::select! {
+            () = &mut printed, if printing => printing = false,
+            () = &mut fed, if feeding => feeding = false,
+            Some(size) = sizes.recv() => drop(control.resize(size).await),
+            ended = control.wait() => break ended.map_err(|error| with_causes(&error)),
         }
+    };
+    if printing {
+        // A background child may hold the pipes: what is there is sent, nothing more is waited for.
+        drain(printed, &told).await;
     }
-    exit.unwrap_or_else(|| Err("the program vanished".to_owned()))
+    exit
 }
 
-async fn wait(control: &mut SessionControl) -> Result<Exit, String> {
-    control.wait().await.map_err(|error| with_causes(&error))
+/// What those who read a program's output are told, and tell.
+#[derive(Default)]
+struct Told {
+    /// The program has ended, and everything that it wrote should be there.
+    enough: CancellationToken,
+    pieces: AtomicU64,
 }
 
 /// Sends what the ended program left in its pipes.
 ///
 /// A pipe holds it for certain by now, a terminal in a moment. Silence proves nothing on a busy machine: those who read are told
 /// to look once more.
-async fn drain(
-    pieces: &mut mpsc::Receiver<Output>,
-    output: &mpsc::Sender<Output>,
-    enough: &CancellationToken,
-) {
+async fn drain(mut printed: Pin<&mut impl Future<Output = ()>>, told: &Told) {
     const QUIET: Duration = Duration::from_millis(100);
-    while let Ok(Some(piece)) = tokio::time::timeout(QUIET, pieces.recv()).await {
-        let _ = output.send(piece).await;
-    }
-    enough.cancel();
-    while let Some(piece) = pieces.recv().await {
-        let _ = output.send(piece).await;
+    loop {
+        let before = told.pieces.load(Relaxed);
+        if tokio::time::timeout(QUIET, &mut printed).await.is_ok() {
+            return;
+        }
+        if told.pieces.load(Relaxed) == before {
+            told.enough.cancel();
+            return printed.await;
+        }
     }
 }
 
 /// Reads to the end, or until that is enough and nothing is there.
-async fn pump(
-    as_output: fn(Bytes) -> Output,
-    mut from: ReadEnd,
-    to: mpsc::Sender<Output>,
-    enough: CancellationToken,
-) {
+///
+/// Nobody may take it any more; then it is dropped, so that the program does not block.
+async fn pump(as_output: fn(Bytes) -> Output, mut from: ReadEnd, to: &mpsc::Sender<Output>, told: &Told) {
     let mut buffer = vec![0; 32 << 10];
     loop {
         let read = tokio::select! {
             biased;
             // A reader that had its turn for long enough would say that nothing is there.
             read = tokio::task::unconstrained(from.read(&mut buffer)) => read,
-            () = enough.cancelled() => return,
+            () = told.enough.cancelled() => return,
         };
         // A terminal answers EIO when its program is gone: the end, like 0.
         let Ok(count @ 1..) = read else { return };
-        if to.send(as_output(Bytes::copy_from_slice(&buffer[..count]))).await.is_err() {
-            return;
-        }
+        told.pieces.fetch_add(1, Relaxed);
+        let _ = to.send(as_output(Bytes::copy_from_slice(&buffer[..count]))).await;
     }
 }
 
@@ -208,7 +204,6 @@ fn parse_size(text: &[u8]) -> Option<TerminalSize> {
 #[cfg(test)]
 mod tests {
     use std::io;
-    use std::pin::Pin;
     use std::task::{Context, Poll};
 
     use tokio::io::{AsyncRead, ReadBuf};
@@ -237,12 +232,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn output_of_an_ended_program_is_sent_however_busy_the_machine_is() {
-        let (sender, mut pieces) = mpsc::channel(QUEUE);
         let (output, mut sent) = mpsc::channel(QUEUE);
-        let enough = CancellationToken::new();
+        let told = Told::default();
         let late = Late { asked: false, bytes: b"words" };
-        tokio::spawn(pump(Output::Stdout, Box::new(late), sender, enough.clone()));
-        drain(&mut pieces, &output, &enough).await;
+        let printed = pin!(pump(Output::Stdout, Box::new(late), &output, &told));
+        drain(printed, &told).await;
         assert!(matches!(sent.try_recv(), Ok(Output::Stdout(bytes)) if bytes == "words"));
     }
 
