@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice};
@@ -24,17 +25,23 @@ const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_IFALIAS: u16 = 20;
+const IFLA_AF_SPEC: u16 = 26;
 const IFLA_NET_NS_FD: u16 = 28;
+const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
 const VETH_INFO_PEER: u16 = 1;
 
 const IFF_UP: u32 = 0x1;
 const IFF_LOOPBACK: u32 = 0x8;
+const IFF_RUNNING: u32 = 0x40;
 const IFF_NOARP: u32 = 0x80;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 const ONLY_NEW: u16 = flag::ACK | flag::CREATE | flag::EXCLUSIVE;
+
+/// How long a new interface may take to get ready.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 /// A hardware address.
 pub type Hardware = [u8; 6];
@@ -87,10 +94,10 @@ impl Links {
         })
     }
 
-    /// An interface that only holds an address of the machine.
+    /// An interface that only holds an address of the machine. It is down.
     pub fn add_holder(&self, name: &str) -> io::Result<()> {
         self.say(RTM_NEWLINK, ONLY_NEW, |message| {
-            message.put(&link(0, IFF_UP, IFF_UP));
+            message.put(&link(0, 0, 0));
             message.text(IFLA_IFNAME, name);
             message.nested(IFLA_LINKINFO, |info| info.text(IFLA_INFO_KIND, "bridge"));
         })
@@ -118,8 +125,51 @@ impl Links {
         Ok(found)
     }
 
+    /// The interface gets no IPv6 address of its own making. By netlink, which waits for its turn: those who write the file for
+    /// it instead try again and again until nobody else changes any interface.
+    pub fn make_no_addresses(&self, interface: u32) -> io::Result<()> {
+        const NONE: u8 = 1;
+        let said = self.say(RTM_NEWLINK, flag::ACK, |message| {
+            message.put(&link(interface, 0, 0));
+            message.nested(IFLA_AF_SPEC, |families| {
+                families
+                    .nested(AF_INET6.into(), |family| family.attribute(IFLA_INET6_ADDR_GEN_MODE, &[NONE]));
+            });
+        });
+        match said {
+            // Where the kernel has no IPv6 there is nothing to say.
+            Err(error) if error.raw_os_error() == Some(Errno::AFNOSUPPORT.raw_os_error()) => Ok(()),
+            other => other,
+        }
+    }
+
     pub fn set_up(&self, interface: u32) -> io::Result<()> {
         self.say(RTM_NEWLINK, flag::ACK, |message| message.put(&link(interface, IFF_UP, IFF_UP)))
+    }
+
+    /// Waits until packets pass: an interface that is up drops them until the kernel, a moment later, has seen that the other
+    /// end is up too.
+    pub fn wait_until_running(&self, interface: u32) -> io::Result<()> {
+        let until = Instant::now() + LONGEST_WAIT;
+        while !self.is_running(interface)? {
+            if Instant::now() > until {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "an interface does not get ready"));
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        Ok(())
+    }
+
+    fn is_running(&self, interface: u32) -> io::Result<bool> {
+        let mut question = Buffer::default();
+        let open = question.message(RTM_GETLINK, flag::ACK);
+        question.put(&link(interface, 0, 0));
+        question.end_message(open);
+        let mut running = false;
+        self.0.dump(&question, |answer| {
+            running |= flags_of(answer).is_some_and(|flags| flags & IFF_RUNNING != 0);
+        })?;
+        Ok(running)
     }
 
     /// Removes an interface; one that is not there is as good as removed.
@@ -187,8 +237,7 @@ impl Links {
         let mut found = None;
         self.each(|answer| {
             let number = answer.get(4..8).and_then(|bytes| Some(u32::from_ne_bytes(bytes.try_into().ok()?)));
-            let flags = answer.get(8..12).and_then(|bytes| Some(u32::from_ne_bytes(bytes.try_into().ok()?)));
-            if flags.is_some_and(|flags| flags & IFF_LOOPBACK == 0) {
+            if flags_of(answer).is_some_and(|flags| flags & IFF_LOOPBACK == 0) {
                 found = number;
             }
         })?;
@@ -269,6 +318,11 @@ pub fn names() -> io::Result<Vec<String>> {
 
 fn family(address: IpAddr) -> u8 {
     if address.is_ipv4() { AF_INET } else { AF_INET6 }
+}
+
+/// Of an `ifinfomsg`.
+fn flags_of(answer: &[u8]) -> Option<u32> {
+    Some(u32::from_ne_bytes(answer.get(8..12)?.try_into().ok()?))
 }
 
 /// `ifinfomsg`.

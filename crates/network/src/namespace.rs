@@ -56,8 +56,10 @@ impl Namespace {
             mtu,
         })?;
         let addresses = place.both(address);
-        let joined = join_outside(&outside, &name, &addresses)
-            .and_then(|()| join_inside(&inside, &addresses, &place.both(place.gateway())));
+        let joined = join_outside(&outside, &name, &addresses).and_then(|interface| {
+            join_inside(&inside, &addresses, &place.both(place.gateway()))?;
+            outside.wait_until_running(interface)
+        });
         match joined {
             Ok(()) => Ok(Self { fd, address }),
             Err(error) => {
@@ -70,8 +72,9 @@ impl Namespace {
 }
 
 /// The machine's end: no packets that claim another source, and the routes to the sandbox.
-fn join_outside(links: &Links, name: &str, addresses: &[IpAddr]) -> io::Result<()> {
+fn join_outside(links: &Links, name: &str, addresses: &[IpAddr]) -> io::Result<u32> {
     let interface = link::index(name)?;
+    links.make_no_addresses(interface)?;
     set_ipv6(name, addresses.len() > 1);
     std::fs::write(format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"), "1")?;
     links.set_up(interface)?;
@@ -79,7 +82,7 @@ fn join_outside(links: &Links, name: &str, addresses: &[IpAddr]) -> io::Result<(
         links.add_neighbour(interface, *address, INSIDE)?;
         links.add_route(Cidr::single(*address), interface, None)?;
     }
-    Ok(())
+    Ok(interface)
 }
 
 /// The sandbox's end.
@@ -87,6 +90,7 @@ fn join_inside(links: &Links, addresses: &[IpAddr], gateways: &[IpAddr]) -> io::
     let loopback = 1;
     let interface = links.only_other()?;
     links.set_up(loopback)?;
+    links.make_no_addresses(interface)?;
     links.set_up(interface)?;
     for (address, gateway) in addresses.iter().zip(gateways) {
         let everything = if address.is_ipv4() { Cidr::EVERYTHING } else { Cidr::EVERYTHING6 };
@@ -95,18 +99,20 @@ fn join_inside(links: &Links, addresses: &[IpAddr], gateways: &[IpAddr]) -> io::
         links.add_route(Cidr::single(*gateway), interface, None)?;
         links.add_route(everything, interface, Some(*gateway))?;
     }
-    Ok(())
+    links.wait_until_running(interface)
 }
 
-/// Whether an interface (or `default`: those to come) has IPv6. If so, then with those addresses alone that it is given:
-/// none of its own making, and none that anybody advertises.
+/// Whether an interface (or `default`: those to come) has IPv6. If so, then without addresses that anybody advertises; see also
+/// [`Links::make_no_addresses`].
 pub(crate) fn set_ipv6(interface: &str, on: bool) {
-    let none_of_its_own = "1";
     let disabled = if on { "0" } else { "1" };
-    let settings = [("addr_gen_mode", none_of_its_own), ("accept_ra", "0"), ("disable_ipv6", disabled)];
-    for (setting, value) in settings {
+    for (setting, value) in [("accept_ra", "0"), ("disable_ipv6", disabled)] {
+        let path = format!("/proc/sys/net/ipv6/conf/{interface}/{setting}");
         // Where the kernel has no IPv6 there is nothing to set.
-        let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{interface}/{setting}"), value);
+        let differs = std::fs::read_to_string(&path).is_ok_and(|now| now.trim() != value);
+        if differs {
+            let _ = std::fs::write(path, value);
+        }
     }
 }
 
@@ -115,7 +121,7 @@ pub(crate) fn set_ipv6(interface: &str, on: bool) {
 pub(crate) fn enter_new(ipv6: bool) -> io::Result<(OwnedFd, Links)> {
     // SAFETY: the descriptor table is not among what is unshared, and this thread does nothing after this.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
-    // Before the interface is there, so that it never has another address; loopback keeps its own.
+    // Before the interface is there, so that it never has an address of somebody else's; loopback keeps its own.
     set_ipv6("default", ipv6);
     let path = "/proc/thread-self/ns/net";
     let fd = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;

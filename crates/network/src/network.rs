@@ -54,6 +54,8 @@ struct Inner {
     /// Addresses of sandboxes that are gone. The kernel may remember connections of theirs.
     left: Mutex<BTreeSet<Ipv4Addr>>,
     parked: Mutex<VecDeque<Namespace>>,
+    /// Held by whoever makes a namespace: the kernel changes interfaces one after the other.
+    making: Mutex<()>,
     rules: Mutex<Rules>,
     zone: Mutex<Arc<Zone>>,
 }
@@ -133,6 +135,7 @@ impl Network {
             addresses: Addresses::new(first, last),
             left: Mutex::default(),
             parked: Mutex::default(),
+            making: Mutex::default(),
             rules: Mutex::new(Rules { facts: Facts::default(), current: None }),
             zone: Mutex::default(),
         };
@@ -249,7 +252,8 @@ impl Network {
     }
 
     fn try_make(&self) -> io::Result<Namespace> {
-        let Inner { place, mtu, addresses, .. } = &*self.inner;
+        let Inner { place, mtu, addresses, making, .. } = &*self.inner;
+        let _one_at_a_time = making.lock().unwrap_or_else(PoisonError::into_inner);
         let mut busy = Vec::new();
         let made = loop {
             let address = addresses.take().ok_or_else(|| io::Error::other("all addresses are taken"))?;
@@ -372,7 +376,9 @@ fn hold_gateway(place: &Place, data_dir: &Path) -> io::Result<()> {
     if let Some(owner) = owner.to_str().filter(|owner| owner.len() < LONGEST_NOTE) {
         links.note_owner(interface, owner)?;
     }
+    links.make_no_addresses(interface)?;
     set_ipv6(&place.holder(), place.six().is_some());
+    links.set_up(interface)?;
     for address in place.both(place.gateway()) {
         match links.add_address(interface, address) {
             Err(error) if !exists(&error) => return Err(error),

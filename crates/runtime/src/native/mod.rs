@@ -35,6 +35,10 @@ use crate::{Enforced, Error, RootFs, Sandbox, SandboxId, Spec};
 /// The launch file and the spec, in a sandbox's directory.
 const SANDBOX_FILE: &str = "sandbox.json";
 
+/// More starts at the same time make all of them slower: each holds locks of the kernel that the others wait for. Enough that
+/// a few which hang, as on the volume of a server that is gone, do not hold up the rest.
+const TURNS: usize = 16;
+
 /// The driver over one state directory. Cheap to clone.
 #[derive(Clone)]
 pub struct Native {
@@ -54,6 +58,8 @@ pub(crate) struct Shared {
     expected: Mutex<Option<base::Base>>,
     /// Held while slots are being parked or removed.
     parking: tokio::sync::Mutex<()>,
+    /// Starts that may go on at the same time.
+    turns: tokio::sync::Semaphore,
 }
 
 #[derive(Default)]
@@ -86,7 +92,9 @@ impl Native {
             Cgroups::detect(&directory, powers).map_err(fail("read", Path::new("/proc/self/mountinfo")))?;
         let ids = Ids::open(&directory, powers).map_err(fail("open the table of ids in", &directory))?;
         let (known, parked, expected, parking) = Default::default();
-        let shared = Shared { directory, powers, programs, cgroups, ids, known, parked, expected, parking };
+        let turns = tokio::sync::Semaphore::new(TURNS);
+        let shared =
+            Shared { directory, powers, programs, cgroups, ids, known, parked, expected, parking, turns };
         Ok(Self { shared: Arc::new(shared) })
     }
 

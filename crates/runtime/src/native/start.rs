@@ -40,6 +40,7 @@ async fn attempt(shared: &Arc<Shared>, spec: &Spec, network: Option<OwnedFd>) ->
     if shared.place(&spec.id).exists() {
         return Err(Error::Exists(spec.id.clone()));
     }
+    let _turn = shared.turns.acquire().await;
     // Other runtimes mount the root themselves.
     let base = (spec.driver == driver::Name::Native).then(|| shared.base(&spec.root)).flatten();
     let slot = slot::take(shared, base.as_ref()).await.map_err(|failure| of_slot(spec, failure))?;
