@@ -176,7 +176,7 @@ impl Node {
         self.shared.wires.load(&self.shared.client).await.map_err(Error::Network)?;
         self.register().await.map_err(Error::Register)?;
         let mut tasks = JoinSet::new();
-        tasks.spawn(reclaim_volumes(self.clone()));
+        tasks.spawn(keep_volumes(self.clone()));
         tasks.spawn(drivers::survey(self.clone()));
         tasks.spawn(disk::watch(self.clone()));
         let mut ready = Some(ready);
@@ -315,6 +315,7 @@ impl Node {
                 "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
             },
             "provisioner": "asb/local", "reclaimPolicy": "Delete", "volumeBindingMode": "WaitForFirstConsumer",
+            "allowVolumeExpansion": true,
         });
         self.ensure::<k8s_openapi::api::core::v1::Node>(&node).await?;
         self.ensure::<k8s_openapi::api::storage::v1::StorageClass>(&class).await?;
@@ -378,15 +379,23 @@ impl Shared {
     }
 }
 
-/// Removes volumes after their claims, at the start and whenever a claim goes.
-async fn reclaim_volumes(node: Node) {
+/// Removes volumes after their claims, at the start and whenever a claim goes; and lets those grow whose claims ask for more.
+async fn keep_volumes(node: Node) {
     let claims: Api<PersistentVolumeClaim> = Api::all(node.shared.client.clone());
     let mut events = watcher(claims, watcher::Config::default()).default_backoff().boxed();
     while let Some(event) = events.next().await {
-        if matches!(event, Ok(Event::InitDone | Event::Delete(_)))
-            && let Err(error) = node.shared.volumes.reclaim().await
-        {
-            tracing::warn!(error = &error as &dyn std::error::Error, "volumes not reclaimed");
+        match event {
+            Ok(Event::InitDone | Event::Delete(_)) => {
+                if let Err(error) = node.shared.volumes.reclaim().await {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "volumes not reclaimed");
+                }
+            }
+            Ok(Event::InitApply(claim) | Event::Apply(claim)) => {
+                if let Err(error) = node.shared.volumes.grow(&claim).await {
+                    tracing::warn!(claim = claim.metadata.name, %error, "volume not made larger");
+                }
+            }
+            Ok(Event::Init) | Err(_) => {}
         }
     }
 }

@@ -106,6 +106,8 @@ fn masks(inside: &Inside) -> Result<Masks> {
     let options = [("size", "0"), ("nr_inodes", "1"), ("mode", "555")];
     let directory =
         mount::filesystem("tmpfs", &options, plain() | READ_ONLY).step("mount an empty directory")?;
+    // Before Linux 6.15 there are no further views of a mount that is attached nowhere.
+    mount::attach(&directory, &inside.directory(Path::new("/masked"))?).step("attach an empty directory")?;
     Ok(Masks { file, directory })
 }
 

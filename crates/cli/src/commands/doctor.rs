@@ -8,6 +8,7 @@ use asb_network::Network;
 use asb_runtime::driver::{ALL, Cache, Name, Probe};
 use asb_runtime::machine::{self, Fact};
 use asb_runtime::rootless::{NoWay, Outside};
+use asb_runtime::tree::quota;
 use asb_runtime::{powers, rootless};
 use serde::Serialize;
 
@@ -32,6 +33,7 @@ pub async fn run(data_dir: &DataDir, doctor: &Doctor) -> anyhow::Result<ExitCode
     data_dir.create()?;
     let mut facts = machine::facts();
     facts.push(network(data_dir.path()).await?);
+    facts.push(volumes(quota::are_enforced(data_dir.path())));
     let cache = Cache::new(data_dir.path());
     let mut runtimes = Vec::new();
     for name in ALL {
@@ -81,6 +83,21 @@ fn judge(tried: Result<(), String>, outside: Option<Result<Outside, NoWay>>) -> 
             fact(&format!("{each}, nothing outside"), Some(problem))
         }
     }
+}
+
+/// Whether volumes hold no more than their claims ask for.
+fn volumes(enforced: bool) -> Fact {
+    let (value, problem) = match enforced {
+        true => ("enforced (project quotas)", None),
+        false => (
+            "not enforced",
+            Some(
+                "a volume can hold more than its claim asks for, and gets a warning; as root, put the data directory \
+                 on ext4 (made with `mke2fs -O quota,project`) or xfs, mounted with `-o prjquota`",
+            ),
+        ),
+    };
+    Fact { name: "volume sizes", value: value.to_owned(), problem: problem.map(str::to_owned) }
 }
 
 fn text(report: &Report) -> String {
@@ -139,6 +156,12 @@ fn abilities(probe: &Probe) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn volume_sizes_that_do_not_hold_come_with_what_to_do() {
+        assert_eq!(volumes(true).problem, None);
+        assert!(volumes(false).problem.is_some_and(|it| it.contains("prjquota")));
+    }
 
     #[test]
     fn network_without_a_way_outside_is_weaker_and_says_what_to_install() {

@@ -69,14 +69,14 @@ fn print(rows: &[Row], now: Timestamp) {
 }
 
 /// Prints rows under their heads, each column as wide as it must be.
-pub fn table(heads: [&str; 5], cells: &[[String; 5]]) {
+pub fn table<const COLUMNS: usize>(heads: [&str; COLUMNS], cells: &[[String; COLUMNS]]) {
     let heads = heads.map(str::to_owned);
     let width =
         |at: usize| cells.iter().chain([&heads]).map(|row| row[at].chars().count()).max().unwrap_or(0);
-    let widths: Vec<_> = (0..4).map(width).collect();
+    let widths: Vec<_> = (0..COLUMNS - 1).map(width).collect();
     for row in [&heads].into_iter().chain(cells) {
         let padded = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}  "));
-        println!("{}{}", padded.collect::<String>(), row[4]);
+        println!("{}{}", padded.collect::<String>(), row[COLUMNS - 1]);
     }
 }
 

@@ -95,6 +95,8 @@ impl Engine {
     pub fn stop(mut self) {
         let removed = self.asb(&["rm", "--all"]);
         assert!(removed.status.success(), "{}", text(&removed));
+        // Volumes of Sandboxes without a Pod go a moment later, if there is an engine to see to it.
+        assert_nothing_left(self.data_dir.path());
         let down = self.asb(&["down"]);
         assert!(down.status.success(), "{}", text(&down));
         self.child.wait().expect("the engine can be reaped");
@@ -126,7 +128,7 @@ pub fn asb_in(data_dir: &Path, args: &[&str]) -> Command {
     command
 }
 
-fn up(data_dir: &Path) -> (Child, Value) {
+pub fn up(data_dir: &Path) -> (Child, Value) {
     let args = ["up", "--json"];
     let mut command = asb_in(data_dir, &args);
     let mut child = command.stderr(Stdio::inherit()).spawn().expect("asb can be started");

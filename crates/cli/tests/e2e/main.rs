@@ -25,6 +25,7 @@
 //! | `streams` | exec and attach in terminals and pipes, over WebSockets and SPDY |
 //! | `runtime` | Pods under runc, crun and gVisor; what is not there; `asb doctor` |
 //! | `python` | the Python SDK against a real engine |
+//! | `machine` | what needs a machine of its own: sizes of volumes that hold, a reset |
 //! | `rootless` | the same by an ordinary user of the machine |
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -39,6 +40,7 @@ mod engine;
 mod errors;
 mod http;
 mod image;
+mod machine;
 mod manifest;
 mod many;
 mod network;

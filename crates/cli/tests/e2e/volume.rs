@@ -133,7 +133,8 @@ fn archive_that_attacks_changes_nothing_outside_its_volume() {
     engine.stop();
 }
 
-fn claim(name: &str, size: &str, source: &str) -> String {
+/// A claim, and a Pod that has it at /data.
+pub fn claim(name: &str, size: &str, source: &str) -> String {
     format!(
         r#"
 apiVersion: v1
@@ -152,10 +153,14 @@ spec:
     )
 }
 
+/// What makes a claim begin as a clone of another.
+pub fn clone_of(name: &str) -> String {
+    format!(", dataSource: {{kind: PersistentVolumeClaim, name: {name}}}")
+}
+
 #[test]
 fn claim_begins_as_a_clone_of_another_and_goes_its_own_way() {
     let mut engine = Engine::start();
-    let clone_of = |name: &str| format!(", dataSource: {{kind: PersistentVolumeClaim, name: {name}}}");
     let inside = |pod: &str, script: &str| {
         stdout(&engine.kubectl(&["wait", "--for=condition=Ready", &format!("pod/{pod}"), "--timeout=30s"]));
         stdout(&engine.kubectl(&["exec", pod, "--", "sh", "-c", script]))

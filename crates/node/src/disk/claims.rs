@@ -1,13 +1,13 @@
 //! Claimed volumes of Pods that run: who uses them, and which hold more than was asked for.
 //!
-//! What a claim asks for is no limit here, so that is told and nothing more.
+//! Where the filesystem does not limit what a claim holds, that is told and nothing more.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asb_runtime::tree::{self, Enough, Size};
+use asb_runtime::tree::{self, Enough, Size, quota};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
@@ -113,8 +113,8 @@ pub async fn look(
     let over = apart(move || {
         let over = |it: &Claimed| {
             let Some((most, _)) = requested(&it.claim) else { return false };
-            let enough = Enough { bytes: Some(most), until: None };
-            found(tree::measure(&volumes.join(&it.volume), enough)).bytes > most
+            let (path, enough) = (volumes.join(&it.volume), Enough { bytes: Some(most), until: None });
+            quota::limit_of(&path).is_none() && found(tree::measure(&path, enough)).bytes > most
         };
         claimed.into_iter().filter(over).map(|it| it.claim).collect()
     });

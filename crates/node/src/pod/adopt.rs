@@ -5,6 +5,7 @@
 
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
+use std::time::SystemTime;
 
 use asb_runtime::Sandbox;
 use futures::FutureExt;
@@ -13,6 +14,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 
 use super::archive::Archive;
 use super::container::Slot;
+use super::lost;
 use super::plan::Running;
 use super::spec::{LABEL_IMAGE_ID, LABEL_POD_UID, LABEL_RESTARTS};
 use super::start::{Place, is_wired};
@@ -38,6 +40,14 @@ pub(super) fn take_over(worker: &mut Worker, sandboxes: Vec<Sandbox>) {
         if let Some(end) = Archive::new(&of_pod, worker.name(index)).read() {
             let seen = &mut worker.seen[index];
             (seen.restarts, seen.last) = (end.restarts + 1, Some(end));
+        }
+        let slot = worker.hands[index].slot;
+        let seen = &mut worker.seen[index];
+        if !sandboxes.iter().any(|it| slot_of(it) == Some(slot))
+            && let Some(end) =
+                of(&worker.pod, slot).and_then(|told| lost::end(told, seen.restarts, SystemTime::now()))
+        {
+            seen.ended(end);
         }
     }
     take_place(worker, &sandboxes);
@@ -84,14 +94,19 @@ fn take(worker: &mut Worker, index: usize, sandbox: Sandbox) {
 
 /// What the earlier engine told of the instance that runs.
 fn told(pod: &Pod, slot: Slot, restarts: u32) -> Option<&ContainerStatus> {
+    let runs = |it: &&ContainerStatus| it.state.as_ref().is_some_and(|state| state.running.is_some());
+    of(pod, slot).filter(|it| u32::try_from(it.restart_count) == Ok(restarts)).filter(runs)
+}
+
+/// What it told of a container.
+fn of(pod: &Pod, slot: Slot) -> Option<&ContainerStatus> {
     let status = pod.status.as_ref()?;
     let all = match slot {
         Slot::Main(_) => status.container_statuses.as_ref()?,
         Slot::Init(_) => status.init_container_statuses.as_ref()?,
     };
     let name = &slot.of(pod)?.name;
-    let runs = |it: &&ContainerStatus| it.state.as_ref().is_some_and(|state| state.running.is_some());
-    all.iter().find(|it| it.name == *name && u32::try_from(it.restart_count) == Ok(restarts)).filter(runs)
+    all.iter().find(|it| it.name == *name)
 }
 
 /// The network that a running container holds; of a Pod without one, only the address that it had.

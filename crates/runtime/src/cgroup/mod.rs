@@ -208,6 +208,8 @@ impl Cgroups {
                 write(&place.join("cgroup.subtree_control"), &format!("+{name}"))?;
             }
         }
+        // Only counts; a machine that does not have it, or does not give it to us, runs sandboxes all the same.
+        let _ = write(&place.join("cgroup.subtree_control"), "+io");
         Ok(())
     }
 

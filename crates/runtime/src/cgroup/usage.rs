@@ -52,7 +52,7 @@ impl Cgroups {
         if let Some(hierarchy) = &self.pids {
             stats.pids = read(hierarchy, "pids.current").as_deref().and_then(number);
             if hierarchy.version == Version::V2 {
-                // Only there where somebody lets this cgroup have the controller.
+                // Only there where the machine has the controller and lets this cgroup have it.
                 stats.io_bytes = read(hierarchy, "io.stat").as_deref().map(io);
             }
         }

@@ -32,11 +32,14 @@ pub struct Cloned {
     pub copied: u64,
 }
 
-/// Makes `into`, which is not there yet, a clone of `from`, contents on disk. Owners, modes, times, links and
+/// Makes `into`, which is empty or not there yet, a clone of `from`, contents on disk. Owners, modes, times, links and
 /// attributes are kept; sockets and devices are left out. No more than `room` is copied. On failure, what was made stays.
 pub fn clone(from: &Path, into: &Path, room: u64) -> io::Result<Cloned> {
     let source = directory(from)?;
-    rustix::fs::mkdir(into, Mode::RWXU)?;
+    match rustix::fs::mkdir(into, Mode::RWXU) {
+        Err(Errno::EXIST) if std::fs::read_dir(into)?.next().is_none() => {}
+        made => made?,
+    }
     let top = directory(into)?;
     let mut cloner = Cloner {
         open: vec![(top.try_clone()?, Attributes::of(&source)?)],

@@ -8,6 +8,7 @@ mod clone;
 mod descend;
 mod measure;
 mod pack;
+pub mod quota;
 mod walk;
 mod xattr;
 

@@ -18,9 +18,10 @@ macro_rules! on_drivers {
     ([$($module:ident: $driver:ident),*] $tests:tt) => { $(on_driver! { $module $driver $tests })* };
 }
 macro_rules! on_driver {
-    ($module:ident $driver:ident [$($test:ident),* $(,)?]) => {
+    ($module:ident $driver:ident [$($(#[$attribute:meta])* $test:ident),* $(,)?]) => {
         mod $module {
             $(#[tokio::test]
+            $(#[$attribute])*
             async fn $test() {
                 super::$test(crate::common::World::on(asb_runtime::driver::Name::$driver)).await;
             })*

@@ -2,7 +2,7 @@
 
 use asb_runtime::{Exec, Exit};
 
-use crate::common::{World, exec, run, shell};
+use crate::common::{World, exec, run, shell, volume};
 
 /// Touches more memory than it may have.
 const BOMB: &str = "x = bytearray(200 << 20)\nfor at in range(0, len(x), 4096): x[at] = 1";
@@ -85,5 +85,22 @@ input()";
     assert!(more(|it| it.working_set_bytes) >= 32 << 20, "{idle:?} {stats:?}");
     // Process 1 and the program. Just after a start its launcher may be counted too.
     assert!(stats.pids >= Some(2) && stats.memory_bytes >= stats.working_set_bytes, "{idle:?} {stats:?}");
+    world.finish().await;
+}
+
+/// The first version of cgroups does not know who wrote what is written later.
+#[tokio::test]
+async fn bytes_written_to_a_disk_are_counted_where_the_kernel_can() {
+    let world = World::new();
+    let data = tempfile::tempdir_in(world.directory.path()).expect("temporary directory");
+    let mut spec = world.spec(&[]);
+    spec.mounts.push(volume(data.path(), "/data"));
+    let sandbox = world.native.start(&spec).await.expect("starts");
+    let written = run(&sandbox, &shell("head -c 4194304 /dev/urandom > /data/file && sync /data/file")).await;
+    assert_eq!(written.exit, Exit::Code(0), "{written:?}");
+    let second =
+        std::fs::read_to_string("/sys/fs/cgroup/cgroup.controllers").is_ok_and(|it| it.contains("io"));
+    let counted = sandbox.stats().io_bytes.map(|(_, written)| written);
+    assert!(if second { counted >= Some(4 << 20) } else { counted.is_none() }, "{second} {counted:?}");
     world.finish().await;
 }

@@ -13,6 +13,7 @@ mod exhaust;
 mod image;
 mod life;
 mod limits;
+mod quota;
 mod slot;
 mod supervisor;
 mod timing;

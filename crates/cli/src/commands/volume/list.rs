@@ -1,6 +1,6 @@
 //! `asb volume ls` and `du`.
 
-use asb_runtime::tree::{self, Size};
+use asb_runtime::tree::{self, Size, quota};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::ListParams;
@@ -19,6 +19,8 @@ struct Row {
     name: String,
     /// As it was asked for.
     capacity: String,
+    /// Whether it cannot hold more than that.
+    enforced: bool,
     used_by: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     requested_bytes: Option<u64>,
@@ -44,11 +46,13 @@ pub async fn run(data_dir: &DataDir, client: Client, list: List, measure: bool) 
     let pods = pods.list(&ListParams::default()).await?.items;
     let mut rows = Vec::new();
     for claim in &claims {
-        let size = match directory(data_dir, claim).filter(|_| measure) {
+        let path = directory(data_dir, claim);
+        let enforced = path.as_deref().is_some_and(|path| quota::limit_of(path).is_some());
+        let size = match path.filter(|_| measure) {
             Some(path) => Some(tokio::task::spawn_blocking(move || tree::size(&path)).await??),
             None => measure.then(Size::default),
         };
-        rows.push(row(claim, &pods, size));
+        rows.push(Row { enforced, ..row(claim, &pods, size) });
     }
     if list.json {
         println!("{}", serde_json::to_string_pretty(&rows)?);
@@ -67,6 +71,7 @@ fn row(claim: &PersistentVolumeClaim, pods: &[Pod], size: Option<Size>) -> Row {
         namespace: claim.namespace().unwrap_or_default(),
         name: claim.name_any(),
         capacity: capacity.map(|it| it.0.clone()).unwrap_or_default(),
+        enforced: false,
         requested_bytes: capacity.and_then(asb_node::quantity_bytes),
         used_by: users(claim, pods).into_iter().map(str::to_owned).collect(),
         bytes: size.map(|size| size.bytes),
@@ -76,7 +81,7 @@ fn row(claim: &PersistentVolumeClaim, pods: &[Pod], size: Option<Size>) -> Row {
     }
 }
 
-/// How much of what was asked for is used; more is possible, for it is no limit.
+/// How much of what was asked for is used; more is possible where it is no limit.
 fn share(bytes: u64, requested: Option<u64>) -> String {
     let percent = |requested| u128::from(bytes) * 100 / u128::from(requested);
     requested.filter(|it| *it > 0).map_or_else(String::new, |requested| format!(" ({}%)", percent(requested)))
@@ -84,7 +89,7 @@ fn share(bytes: u64, requested: Option<u64>) -> String {
 
 fn print(rows: &[Row], measure: bool) {
     let now = Timestamp::now();
-    let cells: Vec<[String; 5]> = rows
+    let cells: Vec<[String; 6]> = rows
         .iter()
         .map(|row| {
             let names = [row.namespace.clone(), row.name.clone()];
@@ -105,12 +110,16 @@ fn print(rows: &[Row], measure: bool) {
                 }
             };
             let ([a, b], [c, d, e]) = (names, rest);
-            [a, b, c, d, e]
+            let enforced = if row.enforced { "yes" } else { "no" }.to_owned();
+            match measure {
+                true => [a, b, c, d, e, enforced],
+                false => [a, b, c, enforced, d, e],
+            }
         })
         .collect();
     match measure {
-        true => table(["NAMESPACE", "NAME", "SIZE", "FILES", "CAPACITY"], &cells),
-        false => table(["NAMESPACE", "NAME", "CAPACITY", "USED BY", "AGE"], &cells),
+        true => table(["NAMESPACE", "NAME", "SIZE", "FILES", "CAPACITY", "ENFORCED"], &cells),
+        false => table(["NAMESPACE", "NAME", "CAPACITY", "ENFORCED", "USED BY", "AGE"], &cells),
     }
 }
 
