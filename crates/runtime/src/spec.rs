@@ -31,6 +31,9 @@ pub struct Spec {
     /// Sources of mounts that are in memory instead of on disk; gone with the sandbox.
     #[serde(default)]
     pub memory_dirs: Vec<MemoryDir>,
+    /// A sandbox of [`crate::Native::common`] that runs: ids, IPC, `/dev/shm` and the memory dirs are that one's.
+    #[serde(default)]
+    pub beside: Option<SandboxId>,
     pub process: Process,
     pub limits: Limits,
     /// An address of its own: that of the namespace it is started in, or else one on its loopback interface.

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use rustix::process::{chdir, fchdir, pivot_root};
 
+use crate::beside::Shared;
 use crate::dev::Devices;
 use crate::inside::Inside;
 use crate::mount;
@@ -26,10 +27,18 @@ pub struct Root {
 }
 
 /// Builds the root and makes it the root of this mount namespace. The current directory is that of the sandbox.
-pub fn enter(slot: &Slot, launch: &Launch, namespace: &OwnedFd, skeleton: Skeleton) -> Result<Root> {
-    let inside = stack(slot, launch, namespace, (&skeleton.scratch, Path::new(file::RUN)))?;
+pub fn enter(
+    slot: &Slot,
+    launch: &Launch,
+    namespace: &OwnedFd,
+    skeleton: Skeleton,
+    shared: Option<Shared>,
+) -> Result<Root> {
+    let scratch = Path::new(file::RUN);
+    let inside = stack(slot, launch, namespace, (&skeleton.scratch, scratch))?;
     skeleton.move_into(&inside)?;
-    launch.memory_dirs.iter().try_for_each(|memory| memory_dir(memory, slot))?;
+    shared.iter().try_for_each(|shared| shared.attach_shm(&inside))?;
+    memory_dirs(slot, launch, shared.as_ref(), (&skeleton.scratch, scratch))?;
     for bind in &launch.binds {
         volume(&inside, bind, slot, launch, namespace)?;
     }
@@ -167,8 +176,23 @@ pub fn program(inside: &Inside, program: &Path, at: &Path) -> Result<()> {
     mount::attach(&view, &inside.file(at)?).step_at("attach", at)
 }
 
-/// Seen by the binds that follow, and by nobody outside this mount namespace.
-pub fn memory_dir(memory: &launch::MemoryDir, slot: &Slot) -> Result<()> {
+/// Volumes in memory, of its own or another's: seen by the binds that follow, and by nobody outside this mount namespace.
+pub fn memory_dirs(
+    slot: &Slot,
+    launch: &Launch,
+    shared: Option<&Shared>,
+    (scratch, at): (&OwnedFd, &Path),
+) -> Result<()> {
+    match shared {
+        None => launch.memory_dirs.iter().try_for_each(|memory| memory_dir(memory, slot)),
+        Some(shared) => {
+            place(scratch, "memory")?;
+            shared.attach_memory(launch, &at.join("memory"))
+        }
+    }
+}
+
+fn memory_dir(memory: &launch::MemoryDir, slot: &Slot) -> Result<()> {
     let (size, owner) = (memory.bytes.to_string(), slot.first_id.to_string());
     let group = (slot.first_id + slot.powers.owner(memory.group)).to_string();
     // Directories made in one that belongs to a group of its own belong to that group too.

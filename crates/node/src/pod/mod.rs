@@ -12,6 +12,7 @@
 pub mod adopt;
 pub mod archive;
 pub mod care;
+pub mod common;
 pub mod container;
 mod dns;
 pub mod downward;

@@ -183,6 +183,7 @@ fn spec(driver: Name, layer: PathBuf) -> Spec {
         read_only_root: false,
         mounts: Vec::new(),
         memory_dirs: Vec::new(),
+        beside: None,
         process: Process {
             argv: Vec::new(),
             env: Vec::new(),

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! DIR/bin/VERSION/   the two programs
+//! DIR/empty/         nothing, to be the root of sandboxes that only idle
 //! DIR/ids/N          a link that names the slot that holds the Nth range of ids
 //! DIR/slot/NAME/     a place for a sandbox, before it is one: `sandbox.json` is written, then it is renamed
 //! DIR/sandbox/ID/    sandbox.json, started.json                         what it is
@@ -13,6 +14,7 @@
 //! its `asb` is told from one that has lost its launcher. Without `started.json` a start never succeeded.
 
 mod adopt;
+mod beside;
 pub(crate) mod delete;
 mod programs;
 mod slot;
@@ -29,10 +31,12 @@ use crate::cgroup::Cgroups;
 use crate::ids::Ids;
 use crate::powers::{self, Powers};
 use crate::rootless::Hub;
-use crate::{Enforced, Error, Sandbox, SandboxId, Spec};
+use crate::{Enforced, Error, MemoryDir, Sandbox, SandboxId, Spec};
 
 /// The launch file and the spec, in a sandbox's directory.
 const SANDBOX_FILE: &str = "sandbox.json";
+/// Holds nothing.
+const EMPTY: &str = "empty";
 
 /// The driver over one state directory. Cheap to clone.
 #[derive(Clone)]
@@ -69,7 +73,7 @@ impl Native {
             let path = path.to_owned();
             move |source| Error::Open { step, path, source }
         };
-        for place in ["sandbox", "slot"].map(|name| dir.join(name)) {
+        for place in ["sandbox", "slot", EMPTY].map(|name| dir.join(name)) {
             std::fs::create_dir_all(&place).map_err(fail("make", &place))?;
         }
         let directory = dir.canonicalize().map_err(fail("resolve", dir))?;
@@ -97,6 +101,12 @@ impl Native {
     /// The same in a network namespace of the caller's, which has [`Spec::address`] on an interface already.
     pub async fn start_in(&self, network: OwnedFd, spec: &Spec) -> Result<Sandbox, Error> {
         start::start(&self.shared, spec, Some(network)).await
+    }
+
+    /// What a sandbox is started from that idles, and has what others share who name it in [`Spec::beside`]: ids, IPC,
+    /// `/dev/shm` and these volumes. They must be deleted before it is.
+    pub fn common(&self, id: SandboxId, hostname: String, memory: Vec<MemoryDir>) -> Spec {
+        Spec::common(id, hostname, self.shared.directory.join(EMPTY), memory)
     }
 
     /// Makes a few slots ahead, so that the next starts take a fraction of the time. For when there is time.

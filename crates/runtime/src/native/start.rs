@@ -6,10 +6,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use asb_supervisor::launch::{Bind, Failure, Launch, Main, MemoryDir, Report};
+use asb_supervisor::launch::{self, Bind, Failure, Launch, Main, MemoryDir, Report};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
+use super::beside::{self, Beside};
 use super::{SANDBOX_FILE, Shared, delete, slot};
 use crate::driver::{self, Driver};
 use crate::{Error, Sandbox, SandboxId, Spec};
@@ -48,14 +49,14 @@ async fn attempt(shared: &Arc<Shared>, spec: &Spec, network: Option<OwnedFd>) ->
         let written = tokio::task::spawn_blocking(move || write(&shared, &spec, &name)).await;
         written.expect("writing a sandbox down does not panic")
     };
-    let launch = match launch {
-        Ok(launch) => launch,
+    let (launch, others) = match launch {
+        Ok((launch, beside)) => (launch, network.into_iter().chain(beside).collect()),
         Err(error) => {
             slot::discard(shared, slot).await;
             return Err(error);
         }
     };
-    let result = match slot.fill(launch, network).await {
+    let result = match slot.fill(launch, others).await {
         Ok(Report::Started(identity)) => {
             Ok(Sandbox::new(shared.clone(), spec.clone(), name.clone(), identity))
         }
@@ -80,26 +81,39 @@ async fn attempt(shared: &Arc<Shared>, spec: &Spec, network: Option<OwnedFd>) ->
     result
 }
 
-/// Makes a slot the sandbox's: its limits, what it is started from, its directory. Answers with the launch file, locked.
-fn write(shared: &Shared, spec: &Spec, slot: &SandboxId) -> Result<std::fs::File, Error> {
+/// Makes a slot the sandbox's: its limits, what it is started from, its directory. Answers with the launch file, locked, and
+/// what is shared with another sandbox.
+fn write(
+    shared: &Arc<Shared>,
+    spec: &Spec,
+    slot: &SandboxId,
+) -> Result<(std::fs::File, Vec<OwnedFd>), Error> {
     let driver = driver::find(spec.driver).ok_or(Error::Driver(spec.driver))?;
     let limited = shared.cgroups.limit(slot, &driver.limits(spec.limits));
     limited.map_err(|failure| failed(spec, failure.step, Some(failure.path), failure.source))?;
     let (from, to) = (shared.slot_place(slot), shared.place(&spec.id));
+    let beside =
+        beside::open(shared, spec).map_err(|source| failed(spec, "share with another", None, source))?;
+    let (beside, others) = beside.map(|Beside { launch, fds }| (launch, fds)).unzip();
+    if let Some(launch::Beside { first_id, .. }) = &beside {
+        let upper = from.join("upper");
+        let given = std::os::unix::fs::chown(&upper, Some(*first_id), Some(*first_id));
+        given.map_err(|source| failed(spec, "own", Some(upper), source))?;
+    }
     let path = from.join(SANDBOX_FILE);
-    let stored = Stored { launch: launch_of(shared, spec, driver.as_ref()), spec, slot };
+    let stored = Stored { launch: launch_of(shared, spec, driver.as_ref(), beside), spec, slot };
     write_json(&path, &stored).map_err(|source| failed(spec, "write", Some(path.clone()), source))?;
     let opened = std::fs::File::open(&path).and_then(|file| file.lock().map(|()| file));
     let opened = opened.map_err(|source| failed(spec, "lock", Some(path), source))?;
     // From here on it is found by whoever comes next.
     match renameat_with(CWD, &from, CWD, &to, RenameFlags::NOREPLACE) {
-        Ok(()) => Ok(opened),
+        Ok(()) => Ok((opened, others.unwrap_or_default())),
         Err(Errno::EXIST) => Err(Error::Exists(spec.id.clone())),
         Err(errno) => Err(failed(spec, "make directory", Some(to), errno.into())),
     }
 }
 
-fn launch_of(shared: &Shared, spec: &Spec, driver: &dyn Driver) -> Launch {
+fn launch_of(shared: &Shared, spec: &Spec, driver: &dyn Driver, beside: Option<launch::Beside>) -> Launch {
     let bind = |mount: &crate::Mount| Bind {
         source: mount.source.clone(),
         sub_path: mount.sub_path.clone(),
@@ -136,6 +150,7 @@ fn launch_of(shared: &Shared, spec: &Spec, driver: &dyn Driver) -> Launch {
             terminal: spec.process.terminal,
         },
         oci: driver.launch(spec, &shared.programs.supervisor),
+        beside,
     }
 }
 

@@ -88,6 +88,7 @@ impl World {
             read_only_root: false,
             mounts: Vec::new(),
             memory_dirs: Vec::new(),
+            beside: None,
             process: Process {
                 stdin: Stdin::Empty,
                 terminal: false,
