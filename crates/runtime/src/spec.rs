@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{RootFs, driver};
 
-/// More bytes of `resolv.conf` than any resolver reads.
-const RESOLV_CONF: usize = 16 << 10;
+/// More bytes of `resolv.conf` than any resolver reads; and of `hosts` than anybody needs.
+const NAMES: usize = 16 << 10;
 
 /// Names one sandbox for its whole life: `[a-z0-9-]{1,63}`. The node uses the Pod's UID.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -44,6 +44,9 @@ pub struct Spec {
     /// Contents of `/etc/resolv.conf`. `None`: lookups are refused at once.
     #[serde(default)]
     pub resolv_conf: Option<String>,
+    /// Contents of `/etc/hosts`. `None`: loopback, and its own name at its own address.
+    #[serde(default)]
+    pub hosts: Option<String>,
     /// A file inside, made at the start, whose contents outlive the main process: [`crate::Sandbox::last_words`].
     #[serde(default)]
     pub last_words: Option<PathBuf>,
@@ -178,8 +181,10 @@ impl Spec {
                 return Err(invalid(field, format!("{id} is not between 0 and {}", IDS - 1)));
             }
         }
-        if let Some(size) = self.resolv_conf.as_ref().map(String::len).filter(|size| *size > RESOLV_CONF) {
-            return Err(invalid("resolv_conf", format!("{size} bytes are more than {RESOLV_CONF}")));
+        for (field, text) in [("resolv_conf", &self.resolv_conf), ("hosts", &self.hosts)] {
+            if let Some(size) = text.as_ref().map(String::len).filter(|size| *size > NAMES) {
+                return Err(invalid(field, format!("{size} bytes are more than {NAMES}")));
+            }
         }
         environment("process.env", &self.process.env)?;
         if self.limits.pids == 0 {

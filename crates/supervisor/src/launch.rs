@@ -63,6 +63,9 @@ pub struct Launch {
     pub network: bool,
     /// Contents of `/etc/resolv.conf`.
     pub resolv_conf: Option<String>,
+    /// Contents of `/etc/hosts`.
+    #[serde(default)]
+    pub hosts: Option<String>,
     /// A file inside, made empty and for everybody, whose contents go into the [`ExitRecord`].
     #[serde(default)]
     pub last_words: Option<PathBuf>,

@@ -129,8 +129,9 @@ fn host_directory(inside: &Inside, path: &PathBuf) -> Result<()> {
 fn names(inside: &Inside, slot: &Slot, launch: &Launch, scratch: &OwnedFd) -> Result<()> {
     let hostname = &launch.hostname;
     let address = launch.address.map_or_else(|| "127.0.1.1".to_owned(), |address| address.to_string());
-    let hosts =
-        format!("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n{address} {hostname}\n");
+    let hosts = launch.hosts.clone().unwrap_or_else(|| {
+        format!("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n{address} {hostname}\n")
+    });
     // Without a resolver, lookups are refused at once on the loopback interface instead of timing out.
     let resolver = launch.resolv_conf.clone().unwrap_or_else(|| "nameserver 127.0.0.1\n".to_owned());
     let scratch = Inside::new(scratch.try_clone().step("keep the scratch directory")?, slot.first_id);

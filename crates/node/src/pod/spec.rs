@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::{Component, Path, PathBuf};
 
+use asb_network::policy::Service;
 use asb_runtime::{Image, Limits, MemoryDir, Mount, Sandbox, Spec};
 use k8s_openapi::api::core::v1::{Container, Pod, VolumeMount};
 use kube::ResourceExt;
@@ -15,6 +16,7 @@ use super::downward::Ceiling;
 use super::env::{self, Sources};
 use super::expand::expand;
 use super::groups;
+use super::hosts;
 use super::process::process;
 use super::quantity::millis;
 use super::volumes::{Medium, Prepared, stays};
@@ -59,6 +61,8 @@ pub struct Parts<'a> {
     pub volumes: &'a BTreeMap<String, Prepared>,
     /// ConfigMaps and Secrets that the Pod names.
     pub references: &'a References,
+    /// Services that it is told of.
+    pub services: &'a [Service],
     pub restarts: u32,
     /// What the containers of the Pod share.
     pub common: Option<&'a Sandbox>,
@@ -85,8 +89,8 @@ pub fn translate(pod: &Pod, slot: Slot, parts: Parts<'_>) -> Result<Spec, Refusa
         .of(pod)
         .ok_or_else(|| Refusal::new("InvalidPod", "spec.containers: at least one is required"))?;
     let security = container.security_context.as_ref();
-    let Parts { references, address, address6, ceiling, .. } = parts;
-    let sources = Sources { references, address, address6, ceiling };
+    let Parts { references, services, address, address6, ceiling, .. } = parts;
+    let sources = Sources { references, services, address, address6, ceiling };
     let env = env::variables(pod, slot, container, &sources)?;
     let limits = limits(slot, container, parts.ceiling.memory)?;
     let memory = limits.memory_bytes.unwrap_or(parts.ceiling.memory);
@@ -104,6 +108,7 @@ pub fn translate(pod: &Pod, slot: Slot, parts: Parts<'_>) -> Result<Spec, Refusa
         address: Some(parts.address),
         network: false, // the runtime says so where it is true
         resolv_conf: dns::resolv_conf(spec, &pod.namespace().unwrap_or_default(), parts.resolver),
+        hosts: Some(hosts::text(pod, address, address6)),
         last_words: Some(last_words(slot, container)?),
         root: parts.image.root,
     })
@@ -295,6 +300,7 @@ mod tests {
             resolver: None,
             volumes: &volumes,
             references: &References::default(),
+            services: &[],
             restarts: 0,
             common: None,
             ceiling: Ceiling { memory: 1 << 30, cpus: 2, disk: 1 << 40 },

@@ -169,6 +169,7 @@ mod tests {
             address: None,
             network: false,
             resolv_conf: None,
+            hosts: None,
             last_words: None,
             labels: Default::default(),
         }

@@ -198,6 +198,7 @@ fn spec(driver: Name, layer: PathBuf) -> Spec {
         address: None,
         network: false,
         resolv_conf: None,
+        hosts: None,
         last_words: None,
         labels: Default::default(),
     }

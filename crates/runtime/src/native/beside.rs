@@ -43,7 +43,7 @@ impl Spec {
             target: PathBuf::from(MEMORY).join(at.to_string()),
             read_only: false,
         };
-        let (driver, beside, resolv_conf, last_words, labels, stdin) = Default::default();
+        let (driver, beside, resolv_conf, hosts, last_words, labels, stdin) = Default::default();
         Self {
             id,
             driver,
@@ -67,6 +67,7 @@ impl Spec {
             address: None,
             network: false,
             resolv_conf,
+            hosts,
             last_words,
             labels,
         }

@@ -136,6 +136,7 @@ fn launch_of(shared: &Shared, spec: &Spec, driver: &dyn Driver, beside: Option<l
         address: spec.address,
         network: spec.network,
         resolv_conf: spec.resolv_conf.clone(),
+        hosts: spec.hosts.clone(),
         last_words: spec.last_words.clone(),
         log_bytes: spec.limits.log_bytes,
         user_processes: (!shared.cgroups.enforced().processes).then_some(spec.limits.pids.into()),

@@ -103,6 +103,7 @@ impl World {
             address: None,
             network: false,
             resolv_conf: None,
+            hosts: None,
             last_words: None,
             labels: [("test".to_owned(), "yes".to_owned())].into(),
             root: image.root,
