@@ -125,10 +125,10 @@ impl Wires {
         Ok(())
     }
 
-    /// The Services that a Pod is told of.
-    pub fn links(&self, pod: &Pod) -> Vec<asb_network::policy::Service> {
+    /// The variables that tell a Pod of Services.
+    pub fn links(&self, pod: &Pod) -> Vec<(String, String)> {
         let mut told = Vec::new();
-        self.note(|facts| told = links::of_pod(pod, facts.services.values().cloned()));
+        self.note(|facts| told = links::variables(pod, facts.services.values()));
         told
     }
 

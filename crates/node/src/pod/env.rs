@@ -5,21 +5,19 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use asb_network::policy::Service;
 use k8s_openapi::api::core::v1::{Container, EnvFromSource, EnvVarSource, Pod};
 
 use super::container::Slot;
 use super::downward::{self, Ceiling};
 use super::expand::expand;
-use super::links;
 use super::spec::Refusal;
 use crate::references::{Kind, References};
 
 /// What variables are made from, besides the Pod.
 pub struct Sources<'a> {
     pub references: &'a References,
-    /// Services that the Pod is told of.
-    pub services: &'a [Service],
+    /// What tells the Pod of Services.
+    pub links: &'a [(String, String)],
     pub address: Ipv4Addr,
     pub address6: Option<Ipv6Addr>,
     pub ceiling: Ceiling,
@@ -32,7 +30,7 @@ pub fn variables(
     container: &Container,
     sources: &Sources<'_>,
 ) -> Result<Vec<(String, String)>, Refusal> {
-    let mut env = links::variables(sources.services);
+    let mut env = sources.links.to_vec();
     for source in container.env_from.iter().flatten() {
         for (name, value) in imported(source, sources.references, slot)?.valid {
             set(&mut env, &name, value);
@@ -194,45 +192,20 @@ mod tests {
             &pod,
             Slot::Main(0),
             &container,
-            &Sources {
-                references,
-                services: &[front()],
-                address: Ipv4Addr::LOCALHOST,
-                address6: None,
-                ceiling,
-            },
+            &Sources { references, links: &[], address: Ipv4Addr::LOCALHOST, address6: None, ceiling },
         )
-    }
-
-    /// A Service that has no variables, for it has no ports.
-    fn front() -> Service {
-        let (selector, external, ports, sticky, unready) = Default::default();
-        let (name, namespace, address) =
-            ("front".to_owned(), "default".to_owned(), Some(Ipv4Addr::LOCALHOST));
-        Service { name, namespace, selector, address, external, ports, sticky, unready }
     }
 
     #[test]
     fn services_come_first_and_what_the_pod_says_wins() {
-        let port = asb_network::policy::ServicePort {
-            name: None,
-            protocol: asb_network::Protocol::Tcp,
-            port: 80,
-            target: asb_network::policy::Target::Number(80),
-        };
-        let services = [Service { ports: vec![port], ..front() }];
-        let env =
-            json!([{"name": "B", "value": "$(FRONT_SERVICE_HOST)"}, {"name": "FRONT_PORT", "value": "mine"}]);
+        let env = json!([{"name": "B", "value": "$(A_SERVICE_HOST)"}, {"name": "A_PORT", "value": "mine"}]);
         let (pod, container) = pod(json!({"env": env}));
         let ceiling = Ceiling { memory: 1 << 30, cpus: 2, disk: 1 << 40 };
         let (references, address) = (&References::default(), Ipv4Addr::LOCALHOST);
-        let sources = Sources { references, services: &services, address, address6: None, ceiling };
+        let links = [("A_SERVICE_HOST", "10.1.1.1"), ("A_PORT", "x")].map(|(a, b)| (a.into(), b.into()));
+        let sources = Sources { references, links: &links, address, address6: None, ceiling };
         let env = variables(&pod, Slot::Main(0), &container, &sources).unwrap();
-        let value = |name: &str| env.iter().find(|(it, _)| it == name).map(|(_, value)| value.as_str());
-        assert_eq!(
-            [value("B"), value("FRONT_PORT"), value("FRONT_SERVICE_PORT")],
-            [Some("127.0.0.1"), Some("mine"), Some("80")]
-        );
+        assert_eq!(pairs(&env), [("A_SERVICE_HOST", "10.1.1.1"), ("A_PORT", "mine"), ("B", "10.1.1.1")]);
     }
 
     fn pod(container: serde_json::Value) -> (Pod, Container) {

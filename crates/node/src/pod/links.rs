@@ -9,27 +9,27 @@ use kube::ResourceExt;
 /// The Service that Pods of all namespaces are told of, whatever they say about links.
 const MASTER: (&str, &str) = ("default", "kubernetes");
 
-/// Of all Services those that a Pod is told of, by name.
-pub fn of_pod(pod: &Pod, all: impl Iterator<Item = Service>) -> Vec<Service> {
+/// The variables of all Services that a Pod is told of.
+pub fn variables<'a>(pod: &Pod, all: impl Iterator<Item = &'a Service>) -> Vec<(String, String)> {
+    told(pod, all).into_iter().flat_map(of).collect()
+}
+
+/// Those that have an address and are of the Pod's namespace, by name.
+fn told<'a>(pod: &Pod, all: impl Iterator<Item = &'a Service>) -> Vec<&'a Service> {
     let namespace = pod.namespace().unwrap_or_default();
     let links = pod.spec.as_ref().and_then(|spec| spec.enable_service_links) != Some(false);
     let (mut own, mut master) = (BTreeMap::new(), None);
-    for service in all {
+    for service in all.filter(|service| service.address.is_some()) {
         if links && service.namespace == namespace {
-            own.insert(service.name.clone(), service);
+            own.insert(service.name.as_str(), service);
         } else if (service.namespace.as_str(), service.name.as_str()) == MASTER {
             master = Some(service);
         }
     }
     if let Some(master) = master {
-        own.entry(master.name.clone()).or_insert(master);
+        own.entry(&master.name).or_insert(master);
     }
     own.into_values().collect()
-}
-
-/// The variables of Services that have an address.
-pub fn variables(services: &[Service]) -> Vec<(String, String)> {
-    services.iter().flat_map(of).collect()
 }
 
 fn of(service: &Service) -> Vec<(String, String)> {
@@ -92,7 +92,9 @@ mod tests {
     #[test]
     fn service_with_an_address_is_told_by_variables() {
         let address = Some(Ipv4Addr::new(10, 127, 0, 9));
-        let told = variables(&[service("one", "my-db", address), service("one", "headless", None)]);
+        let pod = json!({"metadata": {"namespace": "one"}});
+        let services = [service("one", "my-db", address), service("one", "headless", None)];
+        let told = variables(&serde_json::from_value(pod).unwrap(), services.iter());
         let told: Vec<_> = told.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let expected = [
             "MY_DB_SERVICE_HOST=10.127.0.9",
@@ -113,15 +115,14 @@ mod tests {
 
     #[test]
     fn pod_is_told_of_its_namespace_unless_it_does_not_want_to_be() {
-        let all = || {
-            let of = |(namespace, name)| service(namespace, name, None);
-            [("one", "a"), ("two", "b"), MASTER, ("two", "kubernetes")].map(of).into_iter()
-        };
+        let of = |(namespace, name)| service(namespace, name, Some(Ipv4Addr::LOCALHOST));
+        let all = [("one", "a"), ("two", "b"), MASTER, ("two", "kubernetes")].map(of);
         let told = |namespace: &str, links: Option<bool>| {
             let pod = json!({
                 "metadata": {"namespace": namespace}, "spec": {"containers": [], "enableServiceLinks": links},
             });
-            let told = of_pod(&serde_json::from_value(pod).unwrap(), all());
+            let pod = serde_json::from_value(pod).unwrap();
+            let told = told(&pod, all.iter());
             told.iter().map(|it| format!("{}/{}", it.namespace, it.name)).collect::<Vec<_>>()
         };
         assert_eq!(told("one", None), ["one/a", "default/kubernetes"]);

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::{Component, Path, PathBuf};
 
-use asb_network::policy::Service;
 use asb_runtime::{Image, Limits, MemoryDir, Mount, Sandbox, Spec};
 use k8s_openapi::api::core::v1::{Container, Pod, VolumeMount};
 use kube::ResourceExt;
@@ -61,8 +60,8 @@ pub struct Parts<'a> {
     pub volumes: &'a BTreeMap<String, Prepared>,
     /// ConfigMaps and Secrets that the Pod names.
     pub references: &'a References,
-    /// Services that it is told of.
-    pub services: &'a [Service],
+    /// Variables that tell it of Services.
+    pub links: &'a [(String, String)],
     pub restarts: u32,
     /// What the containers of the Pod share.
     pub common: Option<&'a Sandbox>,
@@ -89,8 +88,8 @@ pub fn translate(pod: &Pod, slot: Slot, parts: Parts<'_>) -> Result<Spec, Refusa
         .of(pod)
         .ok_or_else(|| Refusal::new("InvalidPod", "spec.containers: at least one is required"))?;
     let security = container.security_context.as_ref();
-    let Parts { references, services, address, address6, ceiling, .. } = parts;
-    let sources = Sources { references, services, address, address6, ceiling };
+    let Parts { references, links, address, address6, ceiling, .. } = parts;
+    let sources = Sources { references, links, address, address6, ceiling };
     let env = env::variables(pod, slot, container, &sources)?;
     let limits = limits(slot, container, parts.ceiling.memory)?;
     let memory = limits.memory_bytes.unwrap_or(parts.ceiling.memory);
@@ -300,7 +299,7 @@ mod tests {
             resolver: None,
             volumes: &volumes,
             references: &References::default(),
-            services: &[],
+            links: &[],
             restarts: 0,
             common: None,
             ceiling: Ceiling { memory: 1 << 30, cpus: 2, disk: 1 << 40 },

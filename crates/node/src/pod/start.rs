@@ -146,7 +146,7 @@ impl Start {
             resolver: shared.wires().resolver(),
             volumes: &volumes,
             references,
-            services: &shared.wires().links(&self.pod),
+            links: &shared.wires().links(&self.pod),
             restarts: self.reporter.restarts,
             common: place.common.as_ref(),
             ceiling: shared.ceiling,
