@@ -165,6 +165,9 @@ impl Spec {
                 ));
             }
         }
+        if self.beside.is_some() && self.driver == driver::Name::Gvisor {
+            return Err(invalid("beside", "a kernel of its own shares nothing".to_owned()));
+        }
         for (at, memory) in self.memory_dirs.iter().enumerate() {
             absolute(&format!("memory_dirs[{at}].path"), &memory.path)?;
             if memory.bytes == 0 || memory.group >= IDS {

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! It is a sandbox like any other, so it outlives the engine and is found, deleted and swept like any other. Its ids must be
-//! nobody else's while others have them: they go first.
+//! nobody else's while others have them: they end before it does.
 
 use std::io;
 use std::os::fd::OwnedFd;

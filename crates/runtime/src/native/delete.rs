@@ -47,14 +47,13 @@ pub async fn clear(shared: &Arc<Shared>, place: &Path, slot: &SandboxId) -> Vec<
 }
 
 /// Ends those that have the ids of a sandbox beside which they were started: nobody may have them after it.
-pub async fn kill_beside(shared: &Shared, sandbox: &SandboxId) {
+pub async fn kill_beside(shared: &Shared, sandbox: &SandboxId) -> io::Result<()> {
     let of = |other: &&Sandbox| other.spec().beside.as_ref() == Some(sandbox);
     let others: Vec<_> = shared.known().sandboxes.values().filter(of).cloned().collect();
     for other in others {
-        if let Err(error) = kill_supervisor(shared, &shared.place(other.id()), other.slot()).await {
-            tracing::warn!(sandbox = %other.id(), %error, "not ended, though its ids are given back");
-        }
+        kill_supervisor(shared, &shared.place(other.id()), other.slot()).await?;
     }
+    Ok(())
 }
 
 /// With process 1 the kernel ends all others of its pid namespace.

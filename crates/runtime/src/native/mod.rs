@@ -104,7 +104,7 @@ impl Native {
     }
 
     /// What a sandbox is started from that idles, and has what others share who name it in [`Spec::beside`]: ids, IPC,
-    /// `/dev/shm` and these volumes. They must be deleted before it is.
+    /// `/dev/shm` and these volumes. They end with it.
     pub fn common(&self, id: SandboxId, hostname: String, memory: Vec<MemoryDir>) -> Spec {
         Spec::common(id, hostname, self.shared.directory.join(EMPTY), memory)
     }

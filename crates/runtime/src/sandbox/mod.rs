@@ -258,7 +258,8 @@ impl Sandbox {
     pub async fn delete(&self) -> Result<(), Error> {
         let _one_at_a_time = self.inner.deletion.lock().await;
         let (place, shared) = (self.place(), &self.inner.shared);
-        delete::kill_beside(shared, self.id()).await;
+        let beside = delete::kill_beside(shared, self.id()).await;
+        beside.map_err(|source| self.state("end those beside it", None, source))?;
         // Those who wait are told how it ended before the record of it is gone.
         if place.exists() && delete::kill_supervisor(shared, &place, self.slot()).await.is_ok() {
             let _ = self.settle();

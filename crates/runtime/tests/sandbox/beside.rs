@@ -125,6 +125,9 @@ async fn neither_memory_nor_ipc_is_seen_by_others(world: World) {
         world.idle().await,
         world.native.start(&beside(&world, &second, other.path())).await.expect("starts"),
     ];
+    let gvisor = Spec { driver: asb_runtime::driver::Name::Gvisor, ..beside(&world, &second, other.path()) };
+    let refused = world.native.start(&gvisor).await.expect_err("refused");
+    assert!(format!("{refused:?}").contains("beside"), "{refused:?}");
     // Naming the directory of another is not enough.
     let mut thief = beside(&world, &second, data.path());
     thief.memory_dirs = first.spec().memory_dirs.clone();
