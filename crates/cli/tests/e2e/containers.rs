@@ -97,7 +97,8 @@ fn two_containers_talk_over_localhost_and_share_a_volume() {
     assert_eq!((status["phase"].as_str(), names), (Some("Running"), vec!["a", "b"]));
     let address = status["podIP"].as_str().unwrap();
     assert_eq!(sh(&engine, "two", "a", "hostname -i"), sh(&engine, "two", "b", "hostname -i"));
-    assert_eq!(sh(&engine, "two", "b", "hostname -i").trim(), address);
+    let own = sh(&engine, "two", "b", "hostname -i");
+    assert!(own.split_whitespace().any(|it| it == address), "{own}");
 
     assert_eq!(stdout(&engine.asb(&["exec", "two", "--", "cat", "/s/hello"])), "from b\n");
     assert_eq!(stdout(&engine.asb(&["logs", "two", "-c", "b"])), "from b\n");

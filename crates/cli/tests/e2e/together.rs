@@ -205,7 +205,8 @@ fn pod_that_loses_what_its_containers_share_begins_again() {
     assert_eq!(log(&engine, "lost", "a"), "made\n");
     assert_eq!(sh(&engine, "lost", "b", "cat /s/file"), "made\n");
     let address = get(&engine, "lost")["status"]["podIP"].as_str().unwrap().to_owned();
-    assert_eq!(sh(&engine, "lost", "b", "hostname -i").trim(), address);
+    let own = sh(&engine, "lost", "b", "hostname -i");
+    assert!(own.split_whitespace().any(|it| it == address), "{own}");
     finish(engine);
 }
 
