@@ -144,6 +144,14 @@ impl TryFrom<String> for SandboxId {
     }
 }
 
+impl Process {
+    /// No program: the supervisor alone.
+    pub(crate) fn idle() -> Self {
+        let (argv, env, groups, stdin) = Default::default();
+        Self { argv, env, cwd: "/".into(), uid: 0, gid: 0, groups, stdin, terminal: false }
+    }
+}
+
 impl Spec {
     /// Finds the first field that could not work, before anything is made.
     pub fn validate(&self) -> Result<(), Invalid> {

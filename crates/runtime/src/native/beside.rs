@@ -43,7 +43,7 @@ impl Spec {
             target: PathBuf::from(MEMORY).join(at.to_string()),
             read_only: false,
         };
-        let (driver, beside, resolv_conf, hosts, last_words, labels, stdin) = Default::default();
+        let (driver, beside, resolv_conf, hosts, last_words, labels) = Default::default();
         Self {
             id,
             driver,
@@ -53,16 +53,7 @@ impl Spec {
             mounts: memory.iter().enumerate().map(mount).collect(),
             memory_dirs: memory,
             beside,
-            process: Process {
-                argv: Vec::new(),
-                env: Vec::new(),
-                cwd: "/".into(),
-                uid: 0,
-                gid: 0,
-                groups: Vec::new(),
-                stdin,
-                terminal: false,
-            },
+            process: Process::idle(),
             limits: LIMITS,
             address: None,
             network: false,
