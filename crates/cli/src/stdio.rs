@@ -14,6 +14,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::args::Streams;
 use crate::container;
+use crate::failure::coded;
 
 /// Runs a command in a Pod with our streams; returns its exit code.
 pub async fn exec(
@@ -128,8 +129,17 @@ fn exit_code(
         return Ok(ExitCode::SUCCESS);
     }
     let causes = status.details.and_then(|details| details.causes).unwrap_or_default();
-    let code = causes.iter().find(|cause| cause.reason.as_deref() == Some("ExitCode"));
-    match code.and_then(|cause| cause.message.as_deref()?.parse::<u8>().ok()) {
+    let cause = |reason: &str| {
+        let found = causes.iter().find(|cause| cause.reason.as_deref() == Some(reason));
+        found.and_then(|cause| cause.message.clone())
+    };
+    // As a shell tells it.
+    for (reason, code) in [("ProgramNotFound", 127), ("ProgramNotExecutable", 126)] {
+        if let Some(message) = cause(reason) {
+            return Err(coded(message, code));
+        }
+    }
+    match cause("ExitCode").and_then(|code| code.parse::<u8>().ok()) {
         Some(code) => Ok(ExitCode::from(code)),
         None => anyhow::bail!("{}", status.message.unwrap_or_else(|| "the command failed".to_owned())),
     }

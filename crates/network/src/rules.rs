@@ -32,6 +32,15 @@ impl Protocol {
             Self::Sctp => 132,
         }
     }
+
+    /// In lower case.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+            Self::Sctp => "sctp",
+        }
+    }
 }
 
 /// The other end of a connection: its destination on the way out, its source on the way in.

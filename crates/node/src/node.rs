@@ -25,6 +25,7 @@ use crate::drivers::{self, Drivers};
 use crate::ground::Ground;
 use crate::network::{self, Wires};
 use crate::pod::adopt;
+use crate::pod::common;
 use crate::pod::container::Slot;
 use crate::pod::downward::Ceiling;
 use crate::pod::is_wired;
@@ -63,9 +64,17 @@ pub(crate) struct Shared {
     /// Pods that are on their way out.
     pub ending: TaskTracker,
     /// Sandboxes by Pod UID and container: where exec, log and dial find them.
-    sandboxes: Mutex<HashMap<String, BTreeMap<Slot, Sandbox>>>,
+    sandboxes: Mutex<HashMap<String, OfPod>>,
     /// Told whenever one more is found there.
     pub started: Notify,
+}
+
+/// The sandboxes of one Pod.
+#[derive(Default)]
+struct OfPod {
+    containers: BTreeMap<Slot, Sandbox>,
+    /// What they share.
+    common: Option<Sandbox>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -122,8 +131,11 @@ impl Node {
         };
         // Known from now on: whatever runs needs its network, even if this engine ends before it has seen a Pod.
         for sandbox in &adopted {
+            let uid = adopt::pod_of(sandbox);
             if let Some(slot) = adopt::slot_of(sandbox) {
-                shared.remember(adopt::pod_of(sandbox), slot, sandbox);
+                shared.remember(uid, slot, sandbox);
+            } else if common::is(sandbox, uid) {
+                shared.remember_common(uid, sandbox);
             }
         }
         *shared.adopted() = adopted;
@@ -142,8 +154,7 @@ impl Node {
 
     /// Connects to a port inside a Pod. Its containers share their ports; the first one that runs makes the connection.
     pub async fn dial(&self, pod_uid: &str, port: u16) -> io::Result<TcpStream> {
-        let all: Vec<_> =
-            self.shared.lock().get(pod_uid).into_iter().flat_map(BTreeMap::values).cloned().collect();
+        let all: Vec<_> = self.shared.sandboxes_of(pod_uid).into_values().collect();
         let runs = all.iter().find(|sandbox| sandbox.wait().now_or_never().is_none());
         let sandbox = runs.or(all.first()).ok_or(io::ErrorKind::NotConnected)?;
         sandbox.dial(port).await.map_err(io::Error::other)
@@ -266,7 +277,7 @@ impl Node {
             .lock()
             .iter()
             .filter(|(uid, _)| !wanted.contains(uid.as_str()))
-            .map(|(_, sandboxes)| sandboxes.values().cloned().collect())
+            .map(|(_, all)| all.containers.values().chain(&all.common).cloned().collect())
             .collect();
         join_all(unwanted.into_iter().map(|all| adopt::remove_orphans(self.clone(), all))).await;
     }
@@ -343,28 +354,36 @@ impl Node {
 
 impl Shared {
     pub fn sandbox(&self, pod_uid: &str, container: Slot) -> Option<Sandbox> {
-        self.lock().get(pod_uid)?.get(&container).cloned()
+        self.lock().get(pod_uid)?.containers.get(&container).cloned()
     }
 
     pub fn sandboxes_of(&self, pod_uid: &str) -> BTreeMap<Slot, Sandbox> {
-        self.lock().get(pod_uid).cloned().unwrap_or_default()
+        self.lock().get(pod_uid).map(|all| all.containers.clone()).unwrap_or_default()
     }
 
     /// Whether anything of the Pod is there.
     pub fn has_sandbox(&self, pod_uid: &str) -> bool {
-        self.lock().contains_key(pod_uid)
+        self.lock().get(pod_uid).is_some_and(|all| !all.containers.is_empty())
     }
 
     pub fn remember(&self, pod_uid: &str, container: Slot, sandbox: &Sandbox) {
-        self.lock().entry(pod_uid.to_owned()).or_default().insert(container, sandbox.clone());
+        let mut all = self.lock();
+        all.entry(pod_uid.to_owned()).or_default().containers.insert(container, sandbox.clone());
+        drop(all);
         self.started.notify_waiters();
+    }
+
+    /// The same for what containers share.
+    pub fn remember_common(&self, pod_uid: &str, sandbox: &Sandbox) {
+        self.lock().entry(pod_uid.to_owned()).or_default().common = Some(sandbox.clone());
     }
 
     pub fn forget(&self, pod_uid: &str, gone: &Sandbox) {
         let mut all = self.lock();
         if let Some(sandboxes) = all.get_mut(pod_uid) {
-            sandboxes.retain(|_, sandbox| sandbox.id() != gone.id());
-            if sandboxes.is_empty() {
+            sandboxes.containers.retain(|_, sandbox| sandbox.id() != gone.id());
+            sandboxes.common.take_if(|sandbox| sandbox.id() == gone.id());
+            if sandboxes.containers.is_empty() && sandboxes.common.is_none() {
                 all.remove(pod_uid);
             }
         }
@@ -374,7 +393,7 @@ impl Shared {
         self.adopted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, BTreeMap<Slot, Sandbox>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, OfPod>> {
         self.sandboxes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -71,6 +71,16 @@ impl Ids {
         Err(io::Error::other("every range of ids is taken"))
     }
 
+    /// The range that a slot holds.
+    pub fn of(&self, slot: &SandboxId) -> io::Result<Option<Range>> {
+        if self.shared.is_some() {
+            return Ok(self.shared);
+        }
+        let held = self.taken()?.into_iter().find(|(_, holder)| holder == Path::new(slot.as_str()));
+        let number = held.and_then(|(name, _)| name.to_str()?.parse().ok());
+        Ok(number.filter(|number| *number < RANGES).map(Range::numbered))
+    }
+
     /// Gives back whatever the slot holds.
     pub fn release(&self, slot: &SandboxId) -> io::Result<()> {
         for (name, holder) in self.taken()? {
@@ -122,7 +132,9 @@ mod tests {
         let [a, b, c] = ["a", "b", "c"].map(|id| SandboxId::new(id).expect("valid"));
         assert_eq!(ids.take(&a).expect("free").first, FIRST);
         assert_eq!(ids.take(&b).expect("free").first, FIRST + IDS);
+        assert_eq!(ids.of(&b).expect("found"), Some(Range::numbered(1)));
         ids.release(&a).expect("released");
+        assert_eq!(ids.of(&a).expect("looked for"), None);
         assert_eq!(ids.take(&c).expect("free"), Range::numbered(0));
     }
 

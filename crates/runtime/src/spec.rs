@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{RootFs, driver};
 
-/// More bytes of `resolv.conf` than any resolver reads.
-const RESOLV_CONF: usize = 16 << 10;
+/// More bytes of `resolv.conf` than any resolver reads; and of `hosts` than anybody needs.
+const NAMES: usize = 16 << 10;
 
 /// Names one sandbox for its whole life: `[a-z0-9-]{1,63}`. The node uses the Pod's UID.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -31,6 +31,9 @@ pub struct Spec {
     /// Sources of mounts that are in memory instead of on disk; gone with the sandbox.
     #[serde(default)]
     pub memory_dirs: Vec<MemoryDir>,
+    /// A sandbox of [`crate::Native::common`] that runs: ids, IPC, `/dev/shm` and the memory dirs are that one's.
+    #[serde(default)]
+    pub beside: Option<SandboxId>,
     pub process: Process,
     pub limits: Limits,
     /// An address of its own: that of the namespace it is started in, or else one on its loopback interface.
@@ -41,6 +44,9 @@ pub struct Spec {
     /// Contents of `/etc/resolv.conf`. `None`: lookups are refused at once.
     #[serde(default)]
     pub resolv_conf: Option<String>,
+    /// Contents of `/etc/hosts`. `None`: loopback, and its own name at its own address.
+    #[serde(default)]
+    pub hosts: Option<String>,
     /// A file inside, made at the start, whose contents outlive the main process: [`crate::Sandbox::last_words`].
     #[serde(default)]
     pub last_words: Option<PathBuf>,
@@ -138,6 +144,14 @@ impl TryFrom<String> for SandboxId {
     }
 }
 
+impl Process {
+    /// No program: the supervisor alone.
+    pub(crate) fn idle() -> Self {
+        let (argv, env, groups, stdin) = Default::default();
+        Self { argv, env, cwd: "/".into(), uid: 0, gid: 0, groups, stdin, terminal: false }
+    }
+}
+
 impl Spec {
     /// Finds the first field that could not work, before anything is made.
     pub fn validate(&self) -> Result<(), Invalid> {
@@ -159,6 +173,9 @@ impl Spec {
                 ));
             }
         }
+        if self.beside.is_some() && self.driver == driver::Name::Gvisor {
+            return Err(invalid("beside", "a kernel of its own shares nothing".to_owned()));
+        }
         for (at, memory) in self.memory_dirs.iter().enumerate() {
             absolute(&format!("memory_dirs[{at}].path"), &memory.path)?;
             if memory.bytes == 0 || memory.group >= IDS {
@@ -175,8 +192,10 @@ impl Spec {
                 return Err(invalid(field, format!("{id} is not between 0 and {}", IDS - 1)));
             }
         }
-        if let Some(size) = self.resolv_conf.as_ref().map(String::len).filter(|size| *size > RESOLV_CONF) {
-            return Err(invalid("resolv_conf", format!("{size} bytes are more than {RESOLV_CONF}")));
+        for (field, text) in [("resolv_conf", &self.resolv_conf), ("hosts", &self.hosts)] {
+            if let Some(size) = text.as_ref().map(String::len).filter(|size| *size > NAMES) {
+                return Err(invalid(field, format!("{size} bytes are more than {NAMES}")));
+            }
         }
         environment("process.env", &self.process.env)?;
         if self.limits.pids == 0 {

@@ -13,7 +13,7 @@ use asb_supervisor::launch::IDS;
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, WaitOptions, waitpid};
+use rustix::process::{WaitOptions, waitpid};
 use rustix::thread::{CapabilitySets, Gid, Uid, UnshareFlags};
 
 use crate::fork::{Fork, exit, fork};
@@ -35,14 +35,16 @@ impl Unmapped {
             Fork::Parent(child) => child,
             Fork::Child => {
                 drop((made, keep));
-                let code = become_owner(owner).map_or_else(Errno::raw_os_error, |()| 0);
-                let told = rustix::io::write(&tell, &[code as u8]);
+                let said = become_owner(owner)
+                    .and_then(|()| own_pid())
+                    .unwrap_or_else(|errno| -errno.raw_os_error());
+                let told = rustix::io::write(&tell, &said.to_ne_bytes());
                 // Lives until the parent has taken hold of the namespace.
                 exit(i32::from(told.is_err() || rustix::io::read(&wait, &mut [0u8; 1]).is_err()))
             }
         };
         drop((tell, wait));
-        let namespace = take(child, &made);
+        let namespace = take(&made);
         drop(keep);
         waitpid(Some(child), WaitOptions::empty()).step("reap")?;
         namespace
@@ -85,13 +87,21 @@ fn become_owner(owner: u32) -> std::result::Result<(), Errno> {
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWUSER) }
 }
 
-fn take(child: Pid, made: &OwnedFd) -> Result<Unmapped> {
-    let mut code = [libc::EIO as u8];
-    rustix::io::read(made, &mut code).step("wait for the user namespace")?;
-    if code[0] != 0 {
-        return Err(Errno::from_raw_os_error(i32::from(code[0]))).step("make a user namespace");
+/// What this process is called in the `/proc` that is mounted here, which need not be of its own pid namespace.
+fn own_pid() -> std::result::Result<i32, Errno> {
+    let name = rustix::fs::readlink("/proc/self", Vec::new())?;
+    name.to_str().ok().and_then(|name| name.parse().ok()).ok_or(Errno::SRCH)
+}
+
+/// The child says its pid, or the number of an error below zero.
+fn take(made: &OwnedFd) -> Result<Unmapped> {
+    let mut said = (-libc::EIO).to_ne_bytes();
+    rustix::io::read(made, &mut said).step("wait for the user namespace")?;
+    let pid = i32::from_ne_bytes(said);
+    if pid < 0 {
+        return Err(Errno::from_raw_os_error(-pid)).step("make a user namespace");
     }
-    let process = format!("/proc/{}", child.as_raw_nonzero());
+    let process = format!("/proc/{pid}");
     // What is opened stays with the namespace, not with the process.
     let map = |file: &str| {
         let path = format!("{process}/{file}");

@@ -23,7 +23,7 @@ use crate::skeleton::Skeleton;
 use crate::spawn::{self, Ground, Outcome, Program};
 use crate::step::{Result, Step};
 use crate::streams::MainStreams;
-use crate::{loopback, oci, rights, root};
+use crate::{beside, loopback, oci, rights, root};
 
 /// Descriptors from the first stage that are kept for life.
 pub struct Kept {
@@ -126,17 +126,27 @@ impl PreparedRoot {
 /// What process 1 has when the main process runs.
 pub type Begun = (Server, Log, Option<Pid>, Option<OwnedFd>);
 
-fn begin(slot: &Slot, kept: Kept, prepared: Prepared, order: Order) -> Result<Begun> {
-    let (mut launch, network) = order.read()?;
-    enter_network(&launch, network)?;
+fn begin(slot: &Slot, mut kept: Kept, mut prepared: Prepared, order: Order) -> Result<Begun> {
+    let (mut launch, mut given) = order.read()?;
+    enter_network(&launch, given.network.take())?;
+    let shared = beside::join(&launch, &mut given)?;
+    let other = beside::other_ids(slot, &launch)?.map(|(slot, namespace)| {
+        kept.namespace = namespace;
+        slot
+    });
+    let slot = other.as_ref().unwrap_or(slot);
     if let Some(oci) = launch.oci.take() {
-        return oci::begin(slot, launch, oci, kept);
+        return oci::begin(slot, launch, oci, kept, shared);
+    }
+    if other.is_some() {
+        // What was made ahead belongs to the slot's own ids.
+        prepared.root = PreparedRoot::Any(Skeleton::new(slot)?);
     }
     drop(kept.outer);
     let namespace = kept.namespace.mapped_for(&launch.main)?;
     rustix::system::sethostname(launch.hostname.as_bytes()).step("set the host name")?;
     let standing = prepared.root.build(slot, &launch.image, &namespace)?;
-    let Root { devices, last_words } = root::enter(standing, slot, &launch, &namespace)?;
+    let Root { devices, last_words } = root::enter(standing, slot, &launch, &namespace, shared)?;
     let Devices { null, terminals } = devices;
     detach_from_launcher(&null)?;
     rights::give_up(slot)?;

@@ -6,7 +6,7 @@
 //! asb                                    launcher
 //!  │ Slot + its directory ──────────────► │  first packet on its standard input, a `SOCK_SEQPACKET` socket
 //!  │                                      │  makes all that does not depend on what will run, and waits: parked
-//!  │ [0] + launch file [+ network] ─────► │  the namespace comes when `Launch::network` says so
+//!  │ [0] + launch file, descriptors ────► │  which, is for `Launch` to say: see [`ORDER_FDS`]
 //!  │ ◄──────────────────────────── Report │  one line of JSON on its standard output
 //! ```
 //!
@@ -32,7 +32,7 @@ pub struct LaunchFile {
 /// A place for a sandbox, whatever will run there.
 ///
 /// Its directory, in which `upper`, `work` and `run` exist, comes as a descriptor: it may get another name any time.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Slot {
     /// What the launcher may do.
     pub powers: Powers,
@@ -72,6 +72,9 @@ pub struct Launch {
     pub network: bool,
     /// Contents of `/etc/resolv.conf`.
     pub resolv_conf: Option<String>,
+    /// Contents of `/etc/hosts`.
+    #[serde(default)]
+    pub hosts: Option<String>,
     /// A file inside, made empty and for everybody, whose contents go into the [`ExitRecord`].
     #[serde(default)]
     pub last_words: Option<PathBuf>,
@@ -83,7 +86,23 @@ pub struct Launch {
     /// Another program makes the container, and the supervisor stays outside it.
     #[serde(default)]
     pub oci: Option<Oci>,
+    /// Shares ids, IPC, `/dev/shm` and `memory_dirs` with another sandbox.
+    #[serde(default)]
+    pub beside: Option<Beside>,
 }
+
+/// What a sandbox has in common with another one.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Beside {
+    /// Id 0 inside, in place of the slot's.
+    pub first_id: u32,
+    /// For each of the memory dirs, what it is called in the directory of the other's volumes.
+    pub names: Vec<String>,
+}
+
+/// The most descriptors of an order: the launch file; the network namespace, if [`Launch::network`]; and with
+/// [`Launch::beside`], of the other sandbox, its IPC namespace, its `/dev/shm` and, if there are memory dirs, where they are.
+pub const ORDER_FDS: usize = 5;
 
 /// A runtime that is told what to do by its command line and a `config.json`.
 #[derive(Debug, Serialize, Deserialize)]

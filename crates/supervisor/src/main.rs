@@ -17,6 +17,7 @@
 //!
 //! For an engine without root it also holds the network namespace that joins all sandboxes ([`hold`]).
 
+mod beside;
 mod dev;
 mod dial;
 mod first;

@@ -4,6 +4,7 @@ use std::io::{IoSlice, IoSliceMut, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use asb_supervisor::launch::ORDER_FDS;
 use asb_supervisor::wire::{Failed, FailureKind, MAX_FDS, MAX_PACKET, MAX_PAYLOAD, Reply, Request};
 use rustix::io::Errno;
 use rustix::net::{
@@ -120,13 +121,16 @@ fn payload(fd: OwnedFd, length: usize) -> Result<Request, Option<Failed>> {
     }
 }
 
+/// The most descriptors that come with one packet, of whatever kind.
+const MOST_FDS: usize = if MAX_FDS > ORDER_FDS { MAX_FDS } else { ORDER_FDS };
+
 /// One packet and its descriptors.
 pub fn receive(
     socket: BorrowedFd<'_>,
     packet: &mut [u8],
     flags: RecvFlags,
 ) -> Result<(usize, Vec<OwnedFd>), Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = flags | RecvFlags::CMSG_CLOEXEC;
     let received = recvmsg(socket, &mut [IoSliceMut::new(packet)], &mut control, flags)?;

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use rustix::process::{chdir, fchdir, pivot_root};
 
+use crate::beside::Shared;
 use crate::dev::Devices;
 use crate::inside::Inside;
 use crate::mount;
@@ -46,11 +47,18 @@ pub fn build(
 }
 
 /// Finishes the root and makes it the root of this mount namespace.
-pub fn enter(root: Standing, slot: &Slot, launch: &Launch, namespace: &OwnedFd) -> Result<Root> {
+pub fn enter(
+    root: Standing,
+    slot: &Slot,
+    launch: &Launch,
+    namespace: &OwnedFd,
+    shared: Option<Shared>,
+) -> Result<Root> {
     let Standing { inside, skeleton } = root;
     tell_names(&inside, launch, &skeleton.scratch)?;
     skeleton.add_sys(&inside)?;
-    launch.memory_dirs.iter().try_for_each(|memory| memory_dir(memory, slot))?;
+    shared.iter().try_for_each(|shared| shared.attach_shm(&inside))?;
+    memory_dirs(slot, launch, shared.as_ref(), (&skeleton.scratch, Path::new(file::RUN)))?;
     for bind in &launch.binds {
         volume(&inside, bind, slot, launch, namespace)?;
     }
@@ -159,8 +167,9 @@ fn place_names(inside: &Inside, slot: &Slot, scratch: &OwnedFd) -> Result<()> {
 pub fn tell_names(inside: &Inside, launch: &Launch, scratch: &OwnedFd) -> Result<()> {
     let hostname = &launch.hostname;
     let address = launch.address.map_or_else(|| "127.0.1.1".to_owned(), |address| address.to_string());
-    let hosts =
-        format!("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n{address} {hostname}\n");
+    let hosts = launch.hosts.clone().unwrap_or_else(|| {
+        format!("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n{address} {hostname}\n")
+    });
     // Without a resolver, lookups are refused at once on the loopback interface instead of timing out.
     let resolver = launch.resolv_conf.clone().unwrap_or_else(|| "nameserver 127.0.0.1\n".to_owned());
     for (name, contents) in NAMES.into_iter().zip([format!("{hostname}\n"), hosts, resolver]) {
@@ -205,8 +214,23 @@ pub fn program(inside: &Inside, program: &Path, at: &Path) -> Result<()> {
     mount::attach(&view, &inside.file(at)?).step_at("attach", at)
 }
 
-/// Seen by the binds that follow, and by nobody outside this mount namespace.
-pub fn memory_dir(memory: &launch::MemoryDir, slot: &Slot) -> Result<()> {
+/// Volumes in memory, of its own or another's: seen by the binds that follow, and by nobody outside this mount namespace.
+pub fn memory_dirs(
+    slot: &Slot,
+    launch: &Launch,
+    shared: Option<&Shared>,
+    (scratch, at): (&OwnedFd, &Path),
+) -> Result<()> {
+    match shared {
+        None => launch.memory_dirs.iter().try_for_each(|memory| memory_dir(memory, slot)),
+        Some(shared) => {
+            place(scratch, "memory")?;
+            shared.attach_memory(launch, &at.join("memory"))
+        }
+    }
+}
+
+fn memory_dir(memory: &launch::MemoryDir, slot: &Slot) -> Result<()> {
     let (size, owner) = (memory.bytes.to_string(), slot.first_id.to_string());
     let group = (slot.first_id + slot.powers.owner(memory.group)).to_string();
     // Directories made in one that belongs to a group of its own belong to that group too.

@@ -118,3 +118,32 @@ fn command_that_does_not_exist_is_an_error_and_not_an_exit_code_of_it() {
     assert!(!empty.status.success() && text(&empty).contains("hint: "), "{}", text(&empty));
     engine.stop();
 }
+
+#[test]
+fn program_that_cannot_be_run_is_told_as_a_shell_tells_it() {
+    let engine = Engine::start();
+    assert!(engine.asb(&["run", "--detach", "--name", "box"]).status.success());
+    assert!(engine.asb(&["exec", "box", "--", "sh", "-c", "echo > /tmp/text"]).status.success());
+    for (command, code, message) in [
+        ("nosuchprogram", 127, "error: no such file on PATH: `nosuchprogram`\n"),
+        ("/no/such/program", 127, "error: no such file: `/no/such/program`\n"),
+        ("/etc/hosts", 126, "error: could not execute `/etc/hosts`\n"),
+        ("/tmp", 126, "error: could not execute `/tmp`\n"),
+    ] {
+        for line in [
+            &["run", "--", command, "x"][..],
+            &["exec", "box", "--", command],
+            &["exec", "-t", "box", "--", command],
+        ] {
+            let output = engine.asb(line);
+            assert_eq!((text(&output).as_str(), output.status.code()), (message, Some(code)), "{line:?}");
+        }
+        let kubectl = engine.kubectl(&["exec", "box", "--", command]);
+        assert!(text(&kubectl).contains(command), "{}", text(&kubectl));
+    }
+    let missing = engine.asb(&["run", "--runtime", "crun", "--", "nosuchprogram"]);
+    assert_eq!((text(&missing).contains("nosuchprogram"), missing.status.code()), (true, Some(127)));
+    let own = engine.asb(&["exec", "box", "--", "sh", "-c", "exit 127"]);
+    assert_eq!((text(&own).as_str(), own.status.code()), ("", Some(127)), "what a program says itself stays");
+    engine.stop();
+}

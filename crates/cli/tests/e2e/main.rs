@@ -19,6 +19,7 @@
 //! | `cluster` | the same manifest and the same controllers on a real kube-apiserver |
 //! | `network` | what sandboxes reach and what not, by default and by NetworkPolicies |
 //! | `services` | addresses of Services, as `kubectl expose` makes them |
+//! | `together` | what containers of a Pod share, and when a Pod begins anew |
 //! | `probes` | probes of every kind, and hooks |
 //! | `pool` | a template and a pool of Sandboxes that are ready before anybody asks |
 //! | `portforward` | `kubectl port-forward` to a program in a sandbox |
@@ -56,5 +57,6 @@ mod services;
 mod storm;
 mod streams;
 mod terminal;
+mod together;
 mod usage;
 mod volume;

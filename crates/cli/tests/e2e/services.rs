@@ -97,6 +97,109 @@ fn a_service_leads_to_ready_pods_only() {
     });
 }
 
+/// Asks the resolver for records of a type and prints them, one to a line.
+const ASK: &str = r#"
+import socket, struct, sys
+name, kind = sys.argv[1], {"A": 1, "CNAME": 5, "PTR": 12, "AAAA": 28, "SRV": 33}[sys.argv[2]]
+server = [line.split()[1] for line in open("/etc/resolv.conf") if line.startswith("nameserver")][0]
+question = b"".join(bytes([len(part)]) + part.encode() for part in name.split(".")) + b"\0" + struct.pack("!HH", kind, 1)
+it = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+it.settimeout(10)
+it.sendto(struct.pack("!6H", 7, 256, 1, 0, 0, 0) + question, (server, 53))
+got = it.recv(4096)
+def read(at):
+    parts = []
+    while got[at]:
+        if got[at] >= 192: return ".".join(parts + [read((got[at] & 63) << 8 | got[at + 1])[0]]), at + 2
+        parts.append(got[at + 1 : at + 1 + got[at]].decode())
+        at += 1 + got[at]
+    return ".".join(parts), at + 1
+at, lines = 12 + len(question), []
+for _ in range(struct.unpack("!H", got[6:8])[0]):
+    at = read(at)[1]
+    kind, length = struct.unpack("!H6xH", got[at : at + 10])
+    at += 10
+    data = got[at : at + length]
+    if kind == 33: lines.append("%d %s" % (struct.unpack("!H", data[4:6])[0], read(at + 6)[0]))
+    elif kind in (5, 12): lines.append(read(at)[0])
+    else: lines.append(socket.inet_ntop(socket.AF_INET if kind == 1 else socket.AF_INET6, data))
+    at += length
+print("\n".join(sorted(lines)))
+"#;
+
+fn ask(engine: &Engine, name: &str, kind: &str) -> String {
+    stdout(&engine.kubectl(&["exec", "client", "--", "python3", "-c", ASK, name, kind])).trim().to_owned()
+}
+
+#[test]
+fn services_are_told_by_variables_and_found_by_port_and_by_address() {
+    with_engine(|engine, _| {
+        let services = json!([
+            {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "my-front"}, "spec": {
+                "selector": {"app": "server"},
+                "ports": [{"name": "http", "port": 80, "targetPort": "web"}, {"name": "log", "port": 53, "protocol": "UDP"}],
+            }},
+            {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "each"}, "spec": {
+                "clusterIP": "None", "selector": {"app": "server"}, "ports": [{"name": "http", "port": 80, "targetPort": "web"}],
+            }},
+            {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "alias"}, "spec": {
+                "type": "ExternalName", "externalName": "my-front.default.svc.cluster.local",
+            }},
+        ]);
+        for service in services.as_array().unwrap() {
+            stdout(&engine.kubectl_apply(&service.to_string()));
+        }
+        let own = cluster_ip(engine, "my-front");
+        let more = "  hostname: first\n  subdomain: each\n  enableServiceLinks: false\n";
+        stdout(&engine.kubectl_apply(&(pod("server") + more)));
+        stdout(&engine.kubectl_apply(&pod("client")));
+        stdout(&engine.kubectl(&["wait", "--for=condition=Ready", "pod", "--all", "--timeout=30s"]));
+        let variables = |name: &str| {
+            let env = stdout(&engine.kubectl(&["exec", name, "--", "env"]));
+            let mut lines: Vec<_> =
+                env.lines().filter(|line| line.contains("FRONT")).map(str::to_owned).collect();
+            lines.sort();
+            lines
+        };
+        let expected = format!(
+            "MY_FRONT_PORT=tcp://{own}:80 MY_FRONT_PORT_53_UDP=udp://{own}:53 MY_FRONT_PORT_53_UDP_ADDR={own} \
+             MY_FRONT_PORT_53_UDP_PORT=53 MY_FRONT_PORT_53_UDP_PROTO=udp MY_FRONT_PORT_80_TCP=tcp://{own}:80 \
+             MY_FRONT_PORT_80_TCP_ADDR={own} MY_FRONT_PORT_80_TCP_PORT=80 MY_FRONT_PORT_80_TCP_PROTO=tcp \
+             MY_FRONT_SERVICE_HOST={own} MY_FRONT_SERVICE_PORT=80 MY_FRONT_SERVICE_PORT_HTTP=80 MY_FRONT_SERVICE_PORT_LOG=53"
+        );
+        assert_eq!(variables("client").join(" "), expected);
+        assert_eq!(variables("server"), [""; 0], "who does not want to be told is not");
+
+        let zone = "default.svc.cluster.local";
+        let address = address(engine, "server");
+        let reverse = |address: &str| {
+            let parts: Vec<_> = address.rsplit('.').collect();
+            ask(engine, &format!("{}.in-addr.arpa", parts.join(".")), "PTR")
+        };
+        eventually("ports are found by name", || {
+            ask(engine, &format!("_http._tcp.my-front.{zone}"), "SRV") == format!("80 my-front.{zone}")
+        });
+        eventually("those of a headless Service at its Pods", || {
+            ask(engine, &format!("_http._tcp.each.{zone}"), "SRV") == format!("8080 first.each.{zone}")
+        });
+        assert_eq!(ask(engine, &format!("first.each.{zone}"), "A"), address);
+        assert_eq!(reverse(&own), format!("my-front.{zone}"));
+        assert!(reverse(&address).contains(&format!("first.each.{zone}")), "{}", reverse(&address));
+        let alias = ask(engine, &format!("alias.{zone}"), "A");
+        assert_eq!(alias, format!("{own}\nmy-front.{zone}"));
+        let hosts = stdout(&engine.kubectl(&["exec", "server", "--", "cat", "/etc/hosts"]));
+        assert!(hosts.contains("fe00::2\tip6-allrouters\n"), "{hosts}");
+        assert!(hosts.contains(&format!("{address}\tfirst.each.{zone}\tfirst\n")), "{hosts}");
+        let pod: Value =
+            serde_json::from_str(&stdout(&engine.kubectl(&["get", "pod", "server", "-o", "json"]))).unwrap();
+        for address in pod["status"]["podIPs"].as_array().unwrap() {
+            let line = format!("{}\tfirst.each", address["ip"].as_str().unwrap());
+            assert!(hosts.contains(&line), "{hosts} has {line}");
+        }
+        stdout(&engine.kubectl(&["delete", "pods", "--all", "--now"]));
+    });
+}
+
 /// What a real kube-apiserver and ours say to the same requests. `R` stands for the addresses that each has to give.
 #[test]
 fn both_api_servers_give_and_refuse_addresses_alike() {

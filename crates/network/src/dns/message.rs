@@ -3,10 +3,10 @@
 use std::net::IpAddr;
 
 use hickory_proto::op::{Message, MessageType, OpCode, ResponseCode};
-use hickory_proto::rr::rdata::{A, AAAA};
-use hickory_proto::rr::{DNSClass, RData, Record, RecordType};
+use hickory_proto::rr::rdata::{A, AAAA, CNAME, PTR, SRV};
+use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
 
-use super::zone::{Found, Zone};
+use super::zone::{Found, Records, Zone};
 
 /// Sandboxes come and go; whoever asks again a moment later gets the truth of that moment.
 const TTL: u32 = 5;
@@ -20,6 +20,8 @@ pub enum Reply {
     Answer(Vec<u8>),
     /// For another resolver.
     Forward,
+    /// The name is another one for what another resolver knows, which is to be asked this question.
+    Follow(Vec<u8>),
     /// Not even a question: no answer.
     Ignore,
 }
@@ -46,27 +48,90 @@ pub fn reply(zone: &Zone, question: &[u8], datagram: bool) -> Reply {
     match found {
         Found::Elsewhere => return Reply::Forward,
         Found::Nothing => answer.metadata.response_code = ResponseCode::NXDomain,
-        // There are no records of other types.
-        Found::Addresses(addresses) => {
-            let data = addresses.into_iter().map(|address| match address {
-                IpAddr::V4(address) => RData::A(A(address)),
-                IpAddr::V6(address) => RData::AAAA(AAAA(address)),
-            });
-            let kind = query.query_type;
-            let asked = data.filter(|data| kind == data.record_type() || kind == RecordType::ANY);
-            answer.add_answers(asked.map(|data| Record::from_rdata(query.name.clone(), TTL, data)));
+        Found::Records(records) => {
+            let alias = records.alias.clone();
+            add(&mut answer, zone, query.name.clone(), query.query_type, records);
+            let target = alias.filter(|_| query.query_type != RecordType::CNAME);
+            if let Some(target) = target.and_then(|target| name(&target)) {
+                match zone.find(&target.to_ascii()) {
+                    // Not followed any further: a name of a name may be its own.
+                    Found::Records(records) => add(&mut answer, zone, target, query.query_type, records),
+                    Found::Nothing => answer.metadata.response_code = ResponseCode::NXDomain,
+                    Found::Elsewhere => return follow(&message, target),
+                }
+            }
         }
     }
     answer.metadata.authoritative = true;
     answer.metadata.recursion_desired = message.metadata.recursion_desired;
     answer.metadata.recursion_available = true;
     answer.add_query(query.clone());
-    let room =
-        if datagram { usize::from(message.max_payload()).max(DATAGRAM) } else { usize::from(u16::MAX) };
+    Reply::Answer(fitting(question, &message, &answer, datagram))
+}
+
+/// Adds what was asked for of a name's records, and with the names in them their addresses.
+fn add(answer: &mut Message, zone: &Zone, of: Name, kind: RecordType, records: Records) {
+    let Records { addresses, services, alias, pointers } = records;
+    let targets: Vec<_> = services.iter().map(|(_, target)| target.clone()).collect();
+    let services = services.iter().filter_map(|(port, target)| {
+        // Priority and weight are those that other resolvers of clusters give.
+        Some(RData::SRV(SRV::new(0, 100, *port, name(target)?)))
+    });
+    let alias = alias.and_then(|alias| name(&alias)).map(|alias| RData::CNAME(CNAME(alias)));
+    let is_alias = alias.is_some();
+    let pointers = pointers.iter().filter_map(|pointer| Some(RData::PTR(PTR(name(pointer)?))));
+    let all = addresses.iter().map(data).chain(services).chain(alias).chain(pointers);
+    let asked = |it: &RData| kind == it.record_type() || kind == RecordType::ANY || is_alias;
+    answer.add_answers(all.filter(asked).map(|data| Record::from_rdata(of.clone(), TTL, data)));
+    if kind == RecordType::SRV {
+        for target in targets {
+            let (Some(of), Found::Records(records)) = (name(&target), zone.find(&target)) else { continue };
+            let data = records.addresses.iter().map(data);
+            answer.add_additionals(data.map(|data| Record::from_rdata(of.clone(), TTL, data)));
+        }
+    }
+}
+
+fn data(address: &IpAddr) -> RData {
+    match address {
+        IpAddr::V4(address) => RData::A(A(*address)),
+        IpAddr::V6(address) => RData::AAAA(AAAA(*address)),
+    }
+}
+
+/// A full name; `None` for what cannot be one.
+fn name(text: &str) -> Option<Name> {
+    Name::from_ascii(format!("{}.", text.trim_end_matches('.'))).ok()
+}
+
+/// The same question for another name.
+fn follow(message: &Message, target: Name) -> Reply {
+    let mut question = message.clone();
+    question.queries.iter_mut().for_each(|query| query.name = target.clone());
+    question.to_vec().map_or(Reply::Ignore, Reply::Follow)
+}
+
+/// The answer for a name of ours that is another one for what `followed` was asked and answered.
+pub fn joined(question: &[u8], followed: &[u8], datagram: bool) -> Vec<u8> {
+    let failed = || failure(question, ResponseCode::ServFail);
+    let (Ok(asked), Ok(mut answer)) = (Message::from_vec(question), Message::from_vec(followed)) else {
+        return failed();
+    };
+    let [query] = asked.queries.as_slice() else { return failed() };
+    let Some(target) = answer.queries.first().map(|query| query.name.clone()) else { return failed() };
+    let alias = Record::from_rdata(query.name.clone(), TTL, RData::CNAME(CNAME(target)));
+    answer.answers.insert(0, alias);
+    answer.queries = vec![query.clone()];
+    fitting(question, &asked, &answer, datagram)
+}
+
+/// The bytes of an answer, or what of it fits.
+fn fitting(question: &[u8], asked: &Message, answer: &Message, datagram: bool) -> Vec<u8> {
+    let room = if datagram { usize::from(asked.max_payload()).max(DATAGRAM) } else { usize::from(u16::MAX) };
     match answer.to_vec() {
-        Ok(bytes) if bytes.len() <= room => Reply::Answer(bytes),
-        Ok(_) => Reply::Answer(answer.truncate().to_vec().unwrap_or_default()),
-        Err(_) => Reply::Answer(failure(question, ResponseCode::ServFail)),
+        Ok(bytes) if bytes.len() <= room => bytes,
+        Ok(_) => answer.truncate().to_vec().unwrap_or_default(),
+        Err(_) => failure(question, ResponseCode::ServFail),
     }
 }
 
@@ -105,12 +170,11 @@ pub mod tests {
     use std::net::Ipv4Addr;
     use std::str::FromStr;
 
-    use hickory_proto::op::Query;
-    use hickory_proto::rr::Name;
-
     use super::*;
     use crate::address6::Block6;
-    use crate::policy::{Facts, Labels, Sandbox, Service};
+    use crate::policy::{Facts, Labels, Sandbox, Service, ServicePort, Target};
+    use crate::rules::Protocol;
+    use hickory_proto::op::Query;
 
     pub fn question(name: &str, kind: RecordType) -> Vec<u8> {
         let mut message = Message::new(77, MessageType::Query, OpCode::Query);
@@ -119,8 +183,14 @@ pub mod tests {
         message.to_vec().unwrap()
     }
 
+    /// So many sandboxes of one name, and `away`, which is another name for `away.example`.
     pub fn zone(sandboxes: usize) -> Zone {
-        Zone::of(&facts(sandboxes, None), None)
+        let mut facts = facts(sandboxes, Some(Ipv4Addr::LOCALHOST));
+        let (_, service) = facts.services.pop_first().unwrap();
+        let (address, external) = (None, Some("away.example".to_owned()));
+        let away = Service { name: "away".to_owned(), address, external, ..service };
+        facts.services.insert("away".to_owned(), away);
+        Zone::of(&facts, None)
     }
 
     /// So many sandboxes of one name, and a service `front`, if it has an address.
@@ -142,6 +212,7 @@ pub mod tests {
             address: Some(address),
             ports: vec![],
             sticky: false,
+            external: None,
             unready: false,
         });
         let services = service.into_iter().map(|it| (it.name.clone(), it)).collect();
@@ -207,5 +278,59 @@ pub mod tests {
         assert!(!answers(&asked, &asked), "a question is no answer");
         answer.queries[0].name = Name::from_str("evil.example.").unwrap();
         assert!(!answers(&asked, &answer.to_vec().unwrap()));
+    }
+
+    #[test]
+    fn ports_come_with_the_addresses_of_where_they_are() {
+        let mut facts = facts(1, Some(Ipv4Addr::new(10, 127, 1, 1)));
+        let port = ServicePort {
+            name: Some("http".into()),
+            protocol: Protocol::Tcp,
+            port: 80,
+            target: Target::Number(8080),
+        };
+        facts.services.get_mut("front").unwrap().ports = vec![port];
+        let zone = Zone::of(&facts, None);
+        let asked = question("_http._tcp.front.one.svc.cluster.local.", RecordType::SRV);
+        let answer = answered(reply(&zone, &asked, true));
+        let target = Name::from_str("front.one.svc.cluster.local.").unwrap();
+        assert_eq!(answer.answers[0].data, RData::SRV(SRV::new(0, 100, 80, target.clone())));
+        assert_eq!(answer.additionals[0].name, target);
+        assert_eq!(answer.additionals[0].data, RData::A(A(Ipv4Addr::new(10, 127, 1, 1))));
+        let pointer = answered(reply(&zone, &question("1.1.127.10.in-addr.arpa.", RecordType::PTR), true));
+        assert_eq!(pointer.answers[0].data, RData::PTR(PTR(target)));
+    }
+
+    #[test]
+    fn another_name_is_followed_here_or_elsewhere() {
+        let with = |target: &str| {
+            let mut facts = facts(1, Some(Ipv4Addr::new(10, 127, 1, 1)));
+            let service = facts.services.get_mut("front").unwrap();
+            (service.address, service.external) = (None, Some(target.to_owned()));
+            Zone::of(&facts, None)
+        };
+        let name = "front.one.svc.cluster.local.";
+        let asked = question(name, RecordType::A);
+        let here = answered(reply(&with("web.one.svc.cluster.local"), &asked, true));
+        assert_eq!((here.answers.len(), here.answers[0].record_type()), (2, RecordType::CNAME));
+        assert_eq!(here.answers[1].data, RData::A(A(Ipv4Addr::new(10, 88, 0, 2))));
+        let itself = answered(reply(&with("front.one.svc.cluster.local"), &asked, true));
+        assert_eq!(itself.answers.len(), 2, "a name of itself ends");
+        let only = answered(reply(&with("away.example"), &question(name, RecordType::CNAME), true));
+        assert_eq!(only.answers.len(), 1);
+
+        let Reply::Follow(followed) = reply(&with("away.example"), &asked, true) else {
+            panic!("not followed")
+        };
+        let mut away = Message::from_vec(&followed).unwrap().into_response();
+        assert_eq!(away.queries[0].name, Name::from_str("away.example.").unwrap());
+        let data = RData::A(A(Ipv4Addr::new(192, 0, 2, 1)));
+        away.add_answer(Record::from_rdata(away.queries[0].name.clone(), 60, data.clone()));
+        let whole = Message::from_vec(&joined(&asked, &away.to_vec().unwrap(), true)).unwrap();
+        assert_eq!(whole.queries[0].name, Name::from_str(name).unwrap());
+        assert_eq!(whole.answers[0].data.to_string(), "away.example.");
+        assert_eq!((&whole.answers[1].data, whole.metadata.id), (&data, 77));
+        let rubbish = Message::from_vec(&joined(&asked, &[1, 2], true)).unwrap();
+        assert_eq!(rubbish.metadata.response_code, ResponseCode::ServFail);
     }
 }

@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::forward::{self, forward};
-use super::message::{Reply, failure, reply};
+use super::message::{Reply, failure, joined, reply};
 use super::pace::Pace;
 use super::zone::Zone;
 
@@ -77,10 +77,10 @@ async fn answer_datagrams(shared: Arc<Shared>, socket: Arc<UdpSocket>) {
         match shared.reply(&question, true) {
             Reply::Ignore => {}
             Reply::Answer(answer) => drop(socket.send_to(&answer, from).await),
-            Reply::Forward => {
+            reply @ (Reply::Forward | Reply::Follow(_)) => {
                 let (shared, socket) = (shared.clone(), socket.clone());
                 tasks.spawn(async move {
-                    let answer = shared.forward(&question, true).await;
+                    let answer = shared.ask(&question, reply, true).await;
                     drop(socket.send_to(&answer, from).await);
                 });
             }
@@ -121,7 +121,7 @@ async fn answer_stream(place: Place, mut stream: TcpStream) {
         let answer = match shared.reply(&question, false) {
             Reply::Ignore => return,
             Reply::Answer(answer) => answer,
-            Reply::Forward => shared.forward(&question, false).await,
+            reply => shared.ask(&question, reply, false).await,
         };
         let written = tokio::time::timeout(SILENCE, forward::write(&mut stream, &answer)).await;
         if !matches!(written, Ok(Ok(()))) {
@@ -133,6 +133,14 @@ async fn answer_stream(place: Place, mut stream: TcpStream) {
 impl Shared {
     fn reply(&self, question: &[u8], datagram: bool) -> Reply {
         reply(&(self.resolver.zone)(), question, datagram)
+    }
+
+    /// Asks others for what is theirs.
+    async fn ask(&self, question: &[u8], reply: Reply, datagram: bool) -> Vec<u8> {
+        match reply {
+            Reply::Follow(instead) => joined(question, &self.forward(&instead, datagram).await, datagram),
+            _ => self.forward(question, datagram).await,
+        }
     }
 
     async fn forward(&self, question: &[u8], datagram: bool) -> Vec<u8> {
@@ -258,6 +266,10 @@ mod tests {
             assert_eq!(ours.answers.len(), 1);
             let other = ask(resolver, &question("example.com.", RecordType::A)).await.unwrap();
             assert_eq!((other.metadata.id, other.metadata.response_code), (77, ResponseCode::NoError));
+            let name = "away.one.svc.cluster.local.";
+            let away = ask(resolver, &question(name, RecordType::A)).await.unwrap();
+            assert_eq!((away.metadata.id, away.queries[0].name.to_ascii().as_str()), (77, name));
+            assert_eq!(away.answers[0].data.to_string(), "away.example.", "and the rest is what others say");
         })
         .await;
     }

@@ -23,6 +23,7 @@ use serde::Serialize;
 
 pub use self::compile::compile;
 pub use self::selector::{Expression, Labels, Operator, Selector};
+pub(crate) use self::service::reached;
 pub use self::service::{Service, ServicePort, Target};
 use crate::cidr::Cidr;
 use crate::rules::{Peer, Protocol};

@@ -16,6 +16,8 @@ pub struct Service {
     pub selector: Option<Selector>,
     /// Where its sandboxes are reached; `None`: its name stands for theirs.
     pub address: Option<Ipv4Addr>,
+    /// It is only another name for this one, which may be anybody's.
+    pub external: Option<String>,
     pub ports: Vec<ServicePort>,
     /// Whoever comes again is led to the same sandbox.
     pub sticky: bool,
@@ -25,6 +27,8 @@ pub struct Service {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServicePort {
+    /// Needed by those of several ports.
+    pub name: Option<String>,
     pub protocol: Protocol,
     pub port: u16,
     pub target: Target,
@@ -49,7 +53,7 @@ impl Service {
         self.address.filter(|address| SERVICES.contains(*address))
     }
 
-    fn leads_to(&self, sandbox: &Sandbox) -> bool {
+    pub fn leads_to(&self, sandbox: &Sandbox) -> bool {
         (sandbox.ready || self.unready) && self.selects(sandbox)
     }
 }
@@ -83,7 +87,7 @@ pub fn compile(facts: &Facts, rules: &mut Ruleset) {
     rules.spreads.retain(|name, _| used.contains(name));
 }
 
-fn reached(sandbox: &Sandbox, port: &ServicePort) -> Option<(Ipv4Addr, u16)> {
+pub fn reached(sandbox: &Sandbox, port: &ServicePort) -> Option<(Ipv4Addr, u16)> {
     let number = match &port.target {
         Target::Number(number) => *number,
         Target::Name(name) => {
@@ -127,6 +131,7 @@ mod tests {
             namespace: "one".to_owned(),
             selector: Some(Selector { labels: labels("web"), expressions: vec![] }),
             address: Some(ADDRESS),
+            external: None,
             ports,
             sticky: false,
             unready: false,
@@ -134,7 +139,7 @@ mod tests {
     }
 
     fn tcp(port: u16, target: Target) -> ServicePort {
-        ServicePort { protocol: Protocol::Tcp, port, target }
+        ServicePort { name: None, protocol: Protocol::Tcp, port, target }
     }
 
     fn facts(services: Vec<Service>) -> Facts {

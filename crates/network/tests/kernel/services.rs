@@ -15,7 +15,7 @@ const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 127, 1, 1);
 
 /// The service `b`: port 80 leads to 8080.
 fn service() -> Service {
-    let port = |protocol| ServicePort { protocol, port: 80, target: Target::Number(8080) };
+    let port = |protocol| ServicePort { name: None, protocol, port: 80, target: Target::Number(8080) };
     Service {
         name: "b".to_owned(),
         namespace: "default".to_owned(),
@@ -23,6 +23,7 @@ fn service() -> Service {
         address: Some(ADDRESS),
         ports: vec![port(Protocol::Tcp), port(Protocol::Udp)],
         sticky: false,
+        external: None,
         unready: false,
     }
 }

@@ -7,9 +7,8 @@ use axum::extract::{self, Path, RawQuery, State};
 use axum::response::Response;
 
 use super::patience::Patience;
-use super::remote::{self, Client, DEFAULT_SIZE, Output, Streams, carry, told};
+use super::remote::{self, Client, DEFAULT_SIZE, Output, Streams, carry, not_started, told};
 use super::{Failure, flag};
-use crate::failure::with_causes;
 use crate::node::Node;
 
 pub async fn exec(
@@ -67,11 +66,11 @@ async fn run(client: Client, sandbox: Sandbox, request: Request) {
         terminal: tty.then_some(DEFAULT_SIZE),
     };
     let Client { input, output } = client;
-    let ended = match sandbox.exec(&exec).await {
-        Ok(session) => carry(session, input, &output).await,
-        Err(error) => Err(with_causes(&error)),
+    let status = match sandbox.exec(&exec).await {
+        Ok(session) => told(carry(session, input, &output).await),
+        Err(error) => not_started(&error),
     };
-    let _ = output.send(Output::Status(told(ended))).await;
+    let _ = output.send(Output::Status(status)).await;
 }
 
 #[cfg(test)]

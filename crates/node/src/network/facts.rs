@@ -33,12 +33,14 @@ pub fn sandbox(pod: &Pod, address: Ipv4Addr) -> Sandbox {
 /// What a Service says: its name stands for its address if it has one, and else for its Pods.
 pub fn service(service: &v1::Service) -> Service {
     let spec = service.spec.clone().unwrap_or_default();
-    let selector = spec.selector.filter(|labels| !labels.is_empty());
+    let external = spec.type_.as_deref() == Some("ExternalName");
+    let selector = spec.selector.filter(|labels| !labels.is_empty() && !external);
     Service {
         name: service.name_any(),
         namespace: service.namespace().unwrap_or_default(),
         selector: selector.map(|labels| Selector { labels, expressions: Vec::new() }),
         address: spec.cluster_ip.and_then(|address| address.parse().ok()),
+        external: spec.external_name.filter(|name| external && !name.is_empty()),
         ports: spec.ports.iter().flatten().filter_map(port).collect(),
         sticky: spec.session_affinity.as_deref() == Some("ClientIP"),
         unready: spec.publish_not_ready_addresses == Some(true),
@@ -52,7 +54,12 @@ fn port(port: &v1::ServicePort) -> Option<ServicePort> {
         Some(IntOrString::Int(target)) => Target::Number(number(*target)?),
         Some(IntOrString::String(name)) => Target::Name(name.clone()),
     };
-    Some(ServicePort { protocol: protocol(port.protocol.as_deref()).ok()?, port: number(port.port)?, target })
+    Some(ServicePort {
+        name: port.name.clone().filter(|name| !name.is_empty()),
+        protocol: protocol(port.protocol.as_deref()).ok()?,
+        port: number(port.port)?,
+        target,
+    })
 }
 
 /// Whether a Service leads to it: a Pod that is on its way out gets no new connections.
@@ -128,18 +135,28 @@ mod tests {
         };
         let known = read(json!({
             "clusterIP": "10.127.1.1", "sessionAffinity": "ClientIP", "ports": [
-                {"port": 80}, {"port": 81, "targetPort": 8081, "protocol": "UDP"}, {"port": 82, "targetPort": "web"},
+                {"port": 80, "name": "http"}, {"port": 81, "targetPort": 8081, "protocol": "UDP"}, {"port": 82, "targetPort": "web"},
                 {"port": 83, "targetPort": 99999},
             ],
         }));
         assert_eq!((known.address, known.sticky), (Some(Ipv4Addr::new(10, 127, 1, 1)), true));
+        let port = |name: Option<&str>, protocol, port, target| ServicePort {
+            name: name.map(str::to_owned),
+            protocol,
+            port,
+            target,
+        };
         let expected = [
-            ServicePort { protocol: Protocol::Tcp, port: 80, target: Target::Number(80) },
-            ServicePort { protocol: Protocol::Udp, port: 81, target: Target::Number(8081) },
-            ServicePort { protocol: Protocol::Tcp, port: 82, target: Target::Name("web".into()) },
+            port(Some("http"), Protocol::Tcp, 80, Target::Number(80)),
+            port(None, Protocol::Udp, 81, Target::Number(8081)),
+            port(None, Protocol::Tcp, 82, Target::Name("web".into())),
         ];
         assert_eq!(known.ports, expected);
         assert_eq!(read(json!({"clusterIP": "None"})).address, None);
+        let elsewhere =
+            read(json!({"type": "ExternalName", "externalName": "a.example", "selector": {"a": "b"}}));
+        assert_eq!((elsewhere.external.as_deref(), elsewhere.selector), (Some("a.example"), None));
+        assert_eq!(read(json!({"externalName": "a.example"})).external, None);
     }
 
     #[test]

@@ -36,6 +36,7 @@ use self::hosted::Hosted;
 pub use self::watch::run;
 use crate::failure::with_causes;
 use crate::node::uid;
+use crate::pod::links;
 
 /// Addresses of sandboxes that have loopback only: each is alone with its own.
 const ALONE: (Ipv4Addr, Ipv4Addr) = (Ipv4Addr::new(10, 88, 0, 2), Ipv4Addr::new(10, 88, 255, 254));
@@ -122,6 +123,13 @@ impl Wires {
             self.note_service(&service, true);
         }
         Ok(())
+    }
+
+    /// The variables that tell a Pod of Services.
+    pub fn links(&self, pod: &Pod) -> Vec<(String, String)> {
+        let mut told = Vec::new();
+        self.note(|facts| told = links::variables(pod, facts.services.values()));
+        told
     }
 
     /// A place for a Pod to start. Nothing passes there until [`Wires::admit`].

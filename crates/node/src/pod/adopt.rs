@@ -13,6 +13,7 @@ use futures::future::join_all;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 
 use super::archive::Archive;
+use super::common;
 use super::container::Slot;
 use super::lost;
 use super::plan::Running;
@@ -52,12 +53,15 @@ pub(super) fn take_over(worker: &mut Worker, sandboxes: Vec<Sandbox>) {
     }
     take_place(worker, &sandboxes);
     let mut unknown = Vec::new();
+    let is_common = |it: &Sandbox| common::is(it, &uid(&worker.pod));
+    let (common, sandboxes): (Vec<_>, Vec<_>) = sandboxes.into_iter().partition(is_common);
     for sandbox in sandboxes {
         match slot_of(&sandbox).and_then(|slot| worker.hands.iter().position(|hand| hand.slot == slot)) {
             Some(index) => take(worker, index, sandbox),
             None => unknown.push(sandbox),
         }
     }
+    worker.take_common(common.into_iter().next());
     if !unknown.is_empty() {
         let node = worker.node.clone();
         worker.node.shared.ending.spawn(async move { remove(&node, unknown).await });
@@ -123,7 +127,7 @@ fn take_place(worker: &mut Worker, sandboxes: &[Sandbox]) {
     let Some((sandbox, namespace)) = held else { return };
     let Some(address) = sandbox.spec().address else { return };
     let alone = !is_wired(sandbox);
-    let place = Place { address, alone, namespace };
+    let place = Place { address, alone, namespace, common: None };
     worker.address6 = place.beside(&worker.node);
     (worker.place, worker.address) = (Some(place), Some(address));
     let others: HashSet<_> =

@@ -1,4 +1,4 @@
-//! The environment of a container: `envFrom`, then `env`, by the kubelet's rules. Pure.
+//! The environment of a container: Services, `envFrom`, then `env`, by the kubelet's rules. Pure.
 //!
 //! What is imported comes first, later entries win, and only `env[].value` is expanded, with what the Pod itself set
 //! before it: the variables of the image are not known to Kubernetes.
@@ -16,6 +16,8 @@ use crate::references::{Kind, References};
 /// What variables are made from, besides the Pod.
 pub struct Sources<'a> {
     pub references: &'a References,
+    /// What tells the Pod of Services.
+    pub links: &'a [(String, String)],
     pub address: Ipv4Addr,
     pub address6: Option<Ipv6Addr>,
     pub ceiling: Ceiling,
@@ -28,7 +30,7 @@ pub fn variables(
     container: &Container,
     sources: &Sources<'_>,
 ) -> Result<Vec<(String, String)>, Refusal> {
-    let mut env = Vec::new();
+    let mut env = sources.links.to_vec();
     for source in container.env_from.iter().flatten() {
         for (name, value) in imported(source, sources.references, slot)?.valid {
             set(&mut env, &name, value);
@@ -190,8 +192,20 @@ mod tests {
             &pod,
             Slot::Main(0),
             &container,
-            &Sources { references, address: Ipv4Addr::LOCALHOST, address6: None, ceiling },
+            &Sources { references, links: &[], address: Ipv4Addr::LOCALHOST, address6: None, ceiling },
         )
+    }
+
+    #[test]
+    fn services_come_first_and_what_the_pod_says_wins() {
+        let env = json!([{"name": "B", "value": "$(A_SERVICE_HOST)"}, {"name": "A_PORT", "value": "mine"}]);
+        let (pod, container) = pod(json!({"env": env}));
+        let ceiling = Ceiling { memory: 1 << 30, cpus: 2, disk: 1 << 40 };
+        let (references, address) = (&References::default(), Ipv4Addr::LOCALHOST);
+        let links = [("A_SERVICE_HOST", "10.1.1.1"), ("A_PORT", "x")].map(|(a, b)| (a.into(), b.into()));
+        let sources = Sources { references, links: &links, address, address6: None, ceiling };
+        let env = variables(&pod, Slot::Main(0), &container, &sources).unwrap();
+        assert_eq!(pairs(&env), [("A_SERVICE_HOST", "10.1.1.1"), ("A_PORT", "mine"), ("B", "10.1.1.1")]);
     }
 
     fn pod(container: serde_json::Value) -> (Pod, Container) {

@@ -34,7 +34,7 @@ impl Worker {
         self.refused.as_ref().filter(|refusal| refusal.reason == EVICTED).map(|_| GRACE)
     }
 
-    /// Gives back what a Pod that is over has on the disk: its roots, and the volumes that go with it. The object may
+    /// Gives back what a Pod that is over has in memory and on the disk: its roots, and the volumes that go with it. The object may
     /// stay for long; logs and how containers ended stay with it.
     pub(super) async fn shed(&mut self) {
         for sandbox in self.hands.iter().filter_map(|hand| hand.sandbox.as_ref()) {
@@ -45,6 +45,7 @@ impl Worker {
                 );
             }
         }
+        self.drop_common().await;
         if let Err(error) = self.node.shared.volumes.empty_pod(&uid(&self.pod)).await {
             tracing::warn!(%error, "volumes of the Pod were not removed");
         }

@@ -66,6 +66,7 @@ impl Worker {
         self.address = place.as_ref().map(|place| place.address);
         self.address6 = place.as_ref().and_then(|place| place.beside(&self.node));
         (self.place, self.volumes) = (place, volumes);
+        self.watch_common();
         match result {
             Ok(sandbox) => {
                 let care = &self.hands[index].care;
@@ -155,7 +156,7 @@ impl Worker {
         }
     }
 
-    fn ended(&mut self, index: usize, end: Finished) {
+    pub(super) fn ended(&mut self, index: usize, end: Finished) {
         tracing::debug!(container = self.name(index), code = end.code, "container ended");
         (self.hands[index].watch, self.hands[index].stopping) = (None, None);
         self.seen[index].ended(end);

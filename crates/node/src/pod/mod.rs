@@ -12,6 +12,7 @@
 pub mod adopt;
 pub mod archive;
 pub mod care;
+pub mod common;
 pub mod container;
 mod dns;
 pub mod downward;
@@ -20,7 +21,9 @@ mod evict;
 pub mod expand;
 pub mod groups;
 mod hand;
+mod hosts;
 mod keeper;
+pub mod links;
 mod lost;
 mod message;
 pub mod named;

@@ -50,6 +50,8 @@ pub struct Seen {
     pub failures: u32,
     /// Not to be started earlier.
     pub not_before: Option<SystemTime>,
+    /// All it did was before the Pod had to begin again: what it made may be gone.
+    pub past: bool,
     /// Why it was not started when it should have been.
     pub waits: Option<Refusal>,
     pub image_id: String,
@@ -169,12 +171,12 @@ fn candidates(rules: &Rules, seen: &[Seen]) -> Vec<usize> {
     let idle = |index: &usize| matches!(seen[*index].doing, Doing::Absent | Doing::Ended(_));
     let mains: Vec<_> = (0..seen.len()).filter(|index| rules.roles[*index] == Role::Main).collect();
     let inits = (0..seen.len()).filter(|index| rules.roles[*index] != Role::Main);
-    let initialized = mains.iter().any(|index| seen[*index].begun());
+    let initialized = mains.iter().any(|index| seen[*index].joined());
     let mut wanted = Vec::new();
     for index in inits {
         let one = &seen[index];
         let passed = match rules.roles[index] {
-            Role::Init => initialized || matches!(&one.doing, Doing::Ended(end) if end.code == 0),
+            Role::Init => initialized || one.is_through(),
             _ => initialized || one.has_started(),
         };
         // What has ended well is through with it; a sidecar is never.
@@ -249,6 +251,7 @@ impl Default for Seen {
             last: None,
             failures: 0,
             not_before: None,
+            past: false,
             waits: None,
             image_id: String::new(),
         }
@@ -261,9 +264,19 @@ impl Seen {
         !matches!(self.doing, Doing::Absent) || self.last.is_some()
     }
 
+    /// The same, since the Pod last began.
+    pub fn joined(&self) -> bool {
+        self.begun() && !self.past
+    }
+
     /// Whether it runs and what waits for it to have started may go on.
     pub fn has_started(&self) -> bool {
         matches!(&self.doing, Doing::Running(it) if it.greeted && it.started)
+    }
+
+    /// Whether an init container has done its work.
+    pub fn is_through(&self) -> bool {
+        !self.past && matches!(&self.doing, Doing::Ended(end) if end.code == 0)
     }
 
     pub fn is_ready(&self) -> bool {
@@ -283,6 +296,7 @@ impl Seen {
 
     /// Takes note that the ended instance makes room for the next.
     pub fn cleared(&mut self) {
+        self.past = false;
         if let Doing::Ended(end) = std::mem::replace(&mut self.doing, Doing::Absent) {
             self.restarts = end.restarts + 1;
             self.last = Some(end);

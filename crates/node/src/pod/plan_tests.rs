@@ -219,3 +219,25 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn pod_that_begins_again_runs_its_init_containers_again_before_all_others() {
+    let roles = [Init, Sidecar, Init, Main];
+    let starts = |seen: &[Seen]| plan(&rules(&roles, Always), seen, false, at(2)).start;
+    let past = |seen: Seen| Seen { past: true, ..seen };
+    let (done, killed) = (|| past(ended(0)), || past(ended(137)));
+    for (seen, expected) in [
+        ([done(), killed(), done(), killed()], Some(0)),
+        ([running(), killed(), done(), killed()], None),
+        ([ended(0), killed(), done(), killed()], Some(1)),
+        ([ended(0), running(), done(), killed()], Some(2)),
+        ([ended(0), running(), running(), killed()], None),
+        ([ended(0), running(), ended(0), killed()], Some(3)),
+        ([ended(0), ended(1), ended(0), running()], Some(1)),
+    ] {
+        assert_eq!(starts(&seen), expected, "{seen:?}");
+    }
+    let seen = [done(), killed(), done(), past(ended(0))];
+    assert_eq!(plan(&rules(&roles, OnFailure), &seen, false, at(2)).outcome, Some(Outcome::Succeeded));
+    assert_eq!(plan(&rules(&roles, Never), &seen, false, at(2)).start, None);
+}

@@ -4,16 +4,18 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::{Component, Path, PathBuf};
 
-use asb_runtime::{Image, Limits, MemoryDir, Mount, Spec};
+use asb_runtime::{Image, Limits, MemoryDir, Mount, Sandbox, Spec};
 use k8s_openapi::api::core::v1::{Container, Pod, VolumeMount};
 use kube::ResourceExt;
 
+use super::common;
 use super::container::Slot;
 use super::dns;
 use super::downward::Ceiling;
 use super::env::{self, Sources};
 use super::expand::expand;
 use super::groups;
+use super::hosts;
 use super::process::process;
 use super::quantity::millis;
 use super::volumes::{Medium, Prepared, stays};
@@ -40,6 +42,8 @@ pub const LABEL_POD_UID: &str = "pod-uid";
 pub const LABEL_CONTAINER: &str = "container";
 /// Present when the Pod's network namespace has loopback only.
 pub const LABEL_ALONE: &str = "alone";
+/// Which sandbox of the Pod it was started beside: [`super::common::stamp`].
+pub const LABEL_COMMON: &str = "common";
 
 /// What a container's sandbox is made from, besides the Pod.
 pub struct Parts<'a> {
@@ -56,7 +60,11 @@ pub struct Parts<'a> {
     pub volumes: &'a BTreeMap<String, Prepared>,
     /// ConfigMaps and Secrets that the Pod names.
     pub references: &'a References,
+    /// Variables that tell it of Services.
+    pub links: &'a [(String, String)],
     pub restarts: u32,
+    /// What the containers of the Pod share.
+    pub common: Option<&'a Sandbox>,
     /// The limits of a container that names none.
     pub ceiling: Ceiling,
 }
@@ -80,27 +88,34 @@ pub fn translate(pod: &Pod, slot: Slot, parts: Parts<'_>) -> Result<Spec, Refusa
         .of(pod)
         .ok_or_else(|| Refusal::new("InvalidPod", "spec.containers: at least one is required"))?;
     let security = container.security_context.as_ref();
-    let Parts { references, address, address6, ceiling, .. } = parts;
-    let sources = Sources { references, address, address6, ceiling };
+    let Parts { references, links, address, address6, ceiling, .. } = parts;
+    let sources = Sources { references, links, address, address6, ceiling };
     let env = env::variables(pod, slot, container, &sources)?;
     let limits = limits(slot, container, parts.ceiling.memory)?;
     let memory = limits.memory_bytes.unwrap_or(parts.ceiling.memory);
     Ok(Spec {
         id: slot.sandbox_id(pod)?,
         driver: Default::default(),
-        hostname: spec.hostname.clone().unwrap_or_else(|| pod.name_any()),
+        hostname: hostname(pod),
         read_only_root: security.and_then(|it| it.read_only_root_filesystem).unwrap_or(false),
         labels: labels(pod, container, &parts),
         process: process(pod, slot, container, &parts.image, &env)?,
-        memory_dirs: memory_dirs(pod, container, parts.volumes, memory)?,
+        beside: parts.common.map(|common| common.id().clone()),
+        memory_dirs: memory_dirs(pod, container, &parts, memory)?,
         mounts: mounts(slot, container, parts.volumes, parts.image_volumes, &env)?,
         limits,
         address: Some(parts.address),
         network: false, // the runtime says so where it is true
         resolv_conf: dns::resolv_conf(spec, &pod.namespace().unwrap_or_default(), parts.resolver),
+        hosts: Some(hosts::text(pod, address, address6)),
         last_words: Some(last_words(slot, container)?),
         root: parts.image.root,
     })
+}
+
+/// What a Pod takes itself for.
+pub fn hostname(pod: &Pod) -> String {
+    pod.spec.as_ref().and_then(|spec| spec.hostname.clone()).unwrap_or_else(|| pod.name_any())
 }
 
 /// The file whose contents are the container's termination message.
@@ -127,7 +142,14 @@ fn labels(pod: &Pod, container: &Container, parts: &Parts<'_>) -> BTreeMap<Strin
         (LABEL_CONTAINER, container.name.clone()),
     ];
     let alone = parts.alone.then(|| (LABEL_ALONE, String::new()));
-    known.into_iter().chain(signal).chain(alone).map(|(label, value)| (label.to_owned(), value)).collect()
+    let common = parts.common.map(|common| (LABEL_COMMON, common::stamp(common)));
+    known
+        .into_iter()
+        .chain(signal)
+        .chain(alone)
+        .chain(common)
+        .map(|(label, value)| (label.to_owned(), value))
+        .collect()
 }
 
 /// Volumes of the Pod, with those of the image that the Pod does not replace; outer ones before those inside them.
@@ -185,11 +207,12 @@ fn sub_path(mount: &VolumeMount, env: &[(String, String)]) -> Result<PathBuf, (&
     }
 }
 
-/// Volumes in memory that the container mounts: none can hold more than the container's memory.
+/// Volumes in memory that the container mounts: those that the Pod shares, or else its own, none of which can hold more
+/// than the container's memory.
 fn memory_dirs(
     pod: &Pod,
     container: &Container,
-    volumes: &BTreeMap<String, Prepared>,
+    parts: &Parts<'_>,
     memory: u64,
 ) -> Result<Vec<MemoryDir>, Refusal> {
     let group = groups::fs_group(pod)?.map_or(0, |group| group.id);
@@ -200,7 +223,7 @@ fn memory_dirs(
         }
     };
     let mounted = |name: &String| container.volume_mounts.iter().flatten().any(|mount| mount.name == *name);
-    Ok(volumes.iter().filter(|(name, _)| mounted(name)).filter_map(|(_, volume)| dir(volume)).collect())
+    Ok(parts.volumes.iter().filter(|(name, _)| mounted(name)).filter_map(|(_, volume)| dir(volume)).collect())
 }
 
 fn limits(slot: Slot, container: &Container, default_memory: u64) -> Result<Limits, Refusal> {
@@ -276,7 +299,9 @@ mod tests {
             resolver: None,
             volumes: &volumes,
             references: &References::default(),
+            links: &[],
             restarts: 0,
+            common: None,
             ceiling: Ceiling { memory: 1 << 30, cpus: 2, disk: 1 << 40 },
         };
         translate(&pod, Slot::Main(0), parts)

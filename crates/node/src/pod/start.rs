@@ -16,7 +16,7 @@ use super::plan::Finished;
 use super::spec::{self, LABEL_ALONE, Parts, Refusal};
 use super::volumes::{Prepared, Sources};
 use super::watch::{News, Reporter};
-use super::{env, support, weaker};
+use super::{adopt, common, env, support, weaker};
 use crate::failure::with_causes;
 use crate::image::{self, Found, Held};
 use crate::network::Wire;
@@ -30,12 +30,20 @@ pub struct Place {
     pub alone: bool,
     /// `None`: made by the first container that starts, or gone with the last that ran.
     pub namespace: Option<OwnedFd>,
+    /// What the containers share besides.
+    pub common: Option<Sandbox>,
 }
 
 impl Place {
     /// Its IPv6 address, if it has one.
     pub fn beside(&self, node: &Node) -> Option<Ipv6Addr> {
         node.shared.wires.beside(self.address, self.alone)
+    }
+
+    /// The namespace, for one more to start in.
+    pub fn network(&self) -> Result<Option<OwnedFd>, Refusal> {
+        let namespace = self.namespace.as_ref().map(OwnedFd::try_clone).transpose();
+        namespace.map_err(|error| Refusal::new("NetworkNotReady", error.to_string()))
     }
 }
 
@@ -127,6 +135,7 @@ impl Start {
             place.namespace = None;
         }
         let taken = self.take_place().await?;
+        self.take_common(&volumes, driver).await?;
         let Some(place) = &self.place else { return Err(Stopped::Cancelled) };
         let parts = Parts {
             image: held.image.clone(),
@@ -137,7 +146,9 @@ impl Start {
             resolver: shared.wires.resolver(),
             volumes: &volumes,
             references,
+            links: &shared.wires.links(&self.pod),
             restarts: self.reporter.restarts,
+            common: place.common.as_ref(),
             ceiling: shared.ceiling,
         };
         let spec = spec::translate(&self.pod, self.slot, parts)?;
@@ -185,8 +196,26 @@ impl Start {
         let taken = shared.wires.take().await;
         let Wire { address, namespace } =
             taken.map_err(|message| Refusal::new("NetworkNotReady", message))?;
-        self.place = Some(Place { address, alone: namespace.is_none(), namespace });
+        self.place = Some(Place { address, alone: namespace.is_none(), namespace, common: None });
         Ok(true)
+    }
+
+    /// What the containers of the Pod share, made if it is needed and not there.
+    async fn take_common(
+        &mut self,
+        volumes: &BTreeMap<String, Prepared>,
+        driver: driver::Name,
+    ) -> Result<(), Refusal> {
+        let Some(place) = &mut self.place else { return Ok(()) };
+        if place.common.is_some() || !common::is_needed(&self.pod, volumes, driver) {
+            return Ok(());
+        }
+        let sandbox = common::start(&self.node, &self.pod, place, volumes).await?;
+        if place.namespace.is_none() {
+            place.namespace = sandbox.network().unwrap_or_default();
+        }
+        place.common = Some(sandbox);
+        Ok(())
     }
 
     /// Starts the sandbox and, if its network is new, at the same time puts the rules of it in force: until they are,
@@ -194,8 +223,7 @@ impl Start {
     async fn run(&mut self, spec: &Spec, new: bool) -> Result<Sandbox, Stopped> {
         let shared = &self.node.shared;
         let Some(place) = &mut self.place else { return Err(Stopped::Cancelled) };
-        let namespace = place.namespace.as_ref().map(OwnedFd::try_clone).transpose();
-        let namespace = namespace.map_err(|error| Refusal::new("NetworkNotReady", error.to_string()))?;
+        let namespace = place.network()?;
         let start = async {
             match namespace {
                 Some(namespace) => shared.runtime.start_in(namespace, spec).await,
@@ -211,11 +239,8 @@ impl Start {
         let (started, admitted) = tokio::join!(start, admit);
         let sandbox = started.map_err(|error| start_refusal(&error));
         if let Err(message) = admitted {
-            if let Ok(sandbox) = sandbox
-                && let Err(error) = sandbox.delete().await
-            {
-                tracing::error!(error = &error as &dyn std::error::Error, "sandbox not removed");
-            }
+            let gone = sandbox.ok().into_iter().chain(place.common.take()).collect();
+            adopt::remove(&self.node, gone).await;
             // Nothing passes there, so nobody may start there: the next try has another one.
             place.namespace = None;
             return Err(Refusal::new("NetworkNotReady", message).into());

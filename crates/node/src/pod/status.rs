@@ -110,7 +110,11 @@ fn phase(outcome: Option<Outcome>, all: &[One<'_>]) -> &'static str {
         Some(_) => "Running",
         None => {
             let mut mains = all.iter().filter(|one| one.role == Role::Main);
-            if mains.all(|one| has_run(one.seen)) { "Running" } else { "Pending" }
+            if incomplete(all).is_empty() && mains.all(|one| has_run(one.seen)) {
+                "Running"
+            } else {
+                "Pending"
+            }
         }
     }
 }
@@ -122,6 +126,17 @@ fn has_run(seen: &Seen) -> bool {
         Doing::Ended(_) => true,
         Doing::Absent | Doing::Starting => seen.last.is_some(),
     }
+}
+
+/// Containers that main ones wait for, until the first of those has begun.
+fn incomplete<'a, 'b>(all: &'a [One<'b>]) -> Vec<&'a One<'b>> {
+    let initialized = all.iter().any(|one| one.role == Role::Main && one.seen.joined());
+    let waits = |one: &&One<'_>| match one.role {
+        Role::Main => false,
+        Role::Init => !one.seen.is_through(),
+        Role::Sidecar => !one.seen.has_started(),
+    };
+    all.iter().filter(|_| !initialized).filter(waits).collect()
 }
 
 fn conditions(facts: &Facts<'_>, all: &[One<'_>], phase: &str) -> Vec<Value> {
@@ -147,16 +162,8 @@ fn conditions(facts: &Facts<'_>, all: &[One<'_>], phase: &str) -> Vec<Value> {
         "Failed" if facts.refusal.is_none() || evicted.is_some() => Some(("PodFailed", String::new())),
         _ => None,
     };
-    let initialized = all.iter().any(|one| one.role == Role::Main && one.seen.begun());
-    let incomplete: Vec<_> = all
-        .iter()
-        .filter(|one| match one.role {
-            Role::Main => false,
-            Role::Init => !matches!(&one.seen.doing, Doing::Ended(end) if end.code == 0),
-            Role::Sidecar => !one.seen.has_started(),
-        })
-        .collect();
-    let uninitialized = (!initialized && !incomplete.is_empty())
+    let incomplete = incomplete(all);
+    let uninitialized = (!incomplete.is_empty())
         .then(|| ("ContainersNotInitialized", format!("not through yet: {}", names(&incomplete))));
     let unready: Vec<_> = all.iter().filter(|one| one.role != Role::Init && !one.seen.is_ready()).collect();
     let not_ready = over.clone().or_else(|| {

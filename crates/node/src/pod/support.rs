@@ -124,11 +124,6 @@ pub fn check(spec: &Value) -> Result<(), String> {
         for (at, source) in list(&volume["projected"], "sources") {
             only(source, &format!("{path}.projected.sources[{at}]"), PROJECTED)?;
         }
-        if volume["emptyDir"]["medium"] == "Memory" && users(spec, &volume["name"]) > 1 {
-            return Err(format!(
-                "{path}.emptyDir.medium: what is in memory is seen by one container only; mount it in one, or remove the medium"
-            ));
-        }
     }
     check_seccomp(&spec["securityContext"], "spec.securityContext")
 }
@@ -157,14 +152,6 @@ fn check_container(container: &Value, path: &str, known: &[&str]) -> Result<(), 
     let lifecycle = &container["lifecycle"];
     only(lifecycle, &format!("{path}.lifecycle"), LIFECYCLE)?;
     LIFECYCLE.iter().try_for_each(|hook| only(&lifecycle[hook], &format!("{path}.lifecycle.{hook}"), HOOK))
-}
-
-/// How many containers mount a volume.
-fn users(spec: &Value, volume: &Value) -> usize {
-    let all = list(spec, "containers").chain(list(spec, "initContainers"));
-    let mounts =
-        |container: &Value| list(container, "volumeMounts").any(|(_, mount)| mount["name"] == *volume);
-    all.filter(|(_, container)| mounts(container)).count()
 }
 
 /// Sandboxes are never given more rights than all of them have.
@@ -235,16 +222,6 @@ mod tests {
             (
                 json!({"containers": [{"lifecycle": {"stopSignal": "SIGINT"}}]}),
                 "spec.containers[0].lifecycle.stopSignal",
-            ),
-            (
-                json!({
-                    "volumes": [{"name": "m", "emptyDir": {"medium": "Memory"}}],
-                    "containers": [
-                        {"volumeMounts": [{"name": "m", "mountPath": "/a"}]},
-                        {"volumeMounts": [{"name": "m", "mountPath": "/b"}]},
-                    ],
-                }),
-                "spec.volumes[0].emptyDir.medium",
             ),
             (
                 json!({"containers": [{"ports": [{"containerPort": 80, "hostPort": 80}]}]}),

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use asb_runtime::Sandbox;
+use futures::FutureExt;
 use futures::future::{BoxFuture, OptionFuture};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -79,6 +80,8 @@ pub(super) struct Worker {
     pub address: Option<Ipv4Addr>,
     pub address6: Option<Ipv6Addr>,
     pub volumes: Option<Arc<BTreeMap<String, Prepared>>>,
+    /// Resolves when what the containers share has ended.
+    pub common_end: Option<BoxFuture<'static, ()>>,
     pub starting: Option<(usize, BoxFuture<'static, Began>)>,
     /// What is being started needs its image first.
     pub pulling: bool,
@@ -124,6 +127,7 @@ impl Worker {
             address: None,
             address6: None,
             volumes: None,
+            common_end: None,
             starting: None,
             pulling: false,
             cancel: CancellationToken::new(),
@@ -148,6 +152,10 @@ impl Worker {
     }
 
     async fn live(&mut self) {
+        self.watch_common();
+        if self.common_end.as_mut().is_some_and(|end| end.now_or_never().is_some()) {
+            self.lose_common().await;
+        }
         if let Some(refusal) = self.refused.take_if(|refusal| refusal.reason != EVICTED) {
             self.refuse(refusal).await;
         }
@@ -206,6 +214,7 @@ impl Worker {
         let wake = wake.map(|time| time.duration_since(SystemTime::now()).unwrap_or_default());
         let starting = OptionFuture::from(self.starting.as_mut().map(|(_, start)| start));
         let awaited = OptionFuture::from(self.awaited.as_mut());
+        let common_end = OptionFuture::from(self.common_end.as_mut());
         tokio::select! {
             Some(began) = starting => {
                 if let Some((index, _)) = self.starting.take() {
@@ -213,6 +222,7 @@ impl Worker {
                     self.began(index, began).await;
                 }
             }
+            Some(()) = common_end => self.lose_common().await,
             Some((index, restarts, news)) = self.news.1.recv() => self.hear(index, restarts, news).await,
             _ = self.desired.changed() => {}
             Some(refusal) = self.evictions.1.recv() => self.evict(refusal).await,
@@ -231,11 +241,7 @@ impl Worker {
     /// Stops what runs, removes every trace, and lets the API server forget the Pod.
     async fn end(&mut self) {
         self.cancel.cancel();
-        if let Some((index, start)) = self.starting.take() {
-            // Half a start cannot be undone: it is waited for, and what came of it goes with the rest.
-            let began = start.await;
-            self.began(index, began).await;
-        }
+        self.finish_start().await;
         (self.keeper, self.awaited) = (None, None);
         for hand in &mut self.hands {
             (hand.watch, hand.stopping) = (None, None);
@@ -257,10 +263,11 @@ impl Worker {
             }
         }
         let sandboxes = self.hands.iter_mut().filter_map(|hand| hand.sandbox.take()).collect();
+        adopt::remove(&self.node, sandboxes).await;
+        self.drop_common().await;
         let place = self.place.take();
         let kept = place.as_ref().map(|place| (place.address, place.alone));
         drop(place);
-        adopt::remove(&self.node, sandboxes).await;
         if let Some((address, alone)) = kept {
             adopt::leave(&self.node, &uid(&self.pod), address, !alone);
         }
@@ -270,6 +277,15 @@ impl Worker {
         self.tenancy = None;
         if !matches!(&*self.desired.borrow(), Desired::Gone) {
             report::remove(&self.node.shared.client, &self.pod).await;
+        }
+    }
+
+    /// Waits for a start that is on its way: half of one cannot be undone.
+    pub(super) async fn finish_start(&mut self) {
+        if let Some((index, start)) = self.starting.take() {
+            let began = start.await;
+            self.pulling = false;
+            self.began(index, began).await;
         }
     }
 

@@ -90,7 +90,10 @@ impl Driver for Oci {
 /// `config.json`, but for the root's place, the ids and the process, which are the supervisor's to add.
 fn config(spec: &Spec, open_files: u64, gvisor: bool) -> Value {
     let capabilities: Vec<_> = CAPABILITIES.iter().map(|(name, _)| *name).collect();
-    let namespaces = ["pid", "mount", "ipc", "uts", "cgroup", "user"].map(|kind| json!({"type": kind}));
+    // What is shared with another sandbox is where the supervisor is.
+    let own = |kind: &&str| *kind != "ipc" || spec.beside.is_none();
+    let namespaces = ["pid", "mount", "ipc", "uts", "cgroup", "user"].into_iter().filter(own);
+    let namespaces: Vec<_> = namespaces.map(|kind| json!({"type": kind})).collect();
     let limit = |kind: &str, most: u64| json!({"type": kind, "soft": most, "hard": most});
     let mut config = json!({
         "ociVersion": "1.0.2",
@@ -151,20 +154,13 @@ mod tests {
             read_only_root: true,
             mounts: Vec::new(),
             memory_dirs: Vec::new(),
-            process: Process {
-                argv: Vec::new(),
-                env: Vec::new(),
-                cwd: "/".into(),
-                uid: 0,
-                gid: 0,
-                groups: Vec::new(),
-                stdin: Default::default(),
-                terminal: false,
-            },
+            beside: None,
+            process: Process::idle(),
             limits: Limits { memory_bytes: Some(1 << 20), cpu_millis: None, pids: 10, log_bytes: 1 },
             address: None,
             network: false,
             resolv_conf: None,
+            hosts: None,
             last_words: None,
             labels: Default::default(),
         }

@@ -9,7 +9,7 @@ use asb_supervisor::launch::{Identity, file};
 
 use super::Shared;
 use crate::process::Process;
-use crate::{Error, SandboxId, remove as tree};
+use crate::{Error, Sandbox, SandboxId, remove as tree};
 
 /// Killed processes are gone in milliseconds, unless the kernel itself is stuck.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -44,6 +44,16 @@ pub async fn clear(shared: &Arc<Shared>, place: &Path, slot: &SandboxId) -> Vec<
     note(&format!("remove directory {}", place.display()), removed.and_then(|result| result));
     note("give back the range of ids", shared.ids.release(slot));
     problems
+}
+
+/// Ends those that have the ids of a sandbox beside which they were started: nobody may have them after it.
+pub async fn kill_beside(shared: &Shared, sandbox: &SandboxId) -> io::Result<()> {
+    let of = |other: &&Sandbox| other.spec().beside.as_ref() == Some(sandbox);
+    let others: Vec<_> = shared.known().sandboxes.values().filter(of).cloned().collect();
+    for other in others {
+        kill_supervisor(shared, &shared.place(other.id()), other.slot()).await?;
+    }
+    Ok(())
 }
 
 /// With process 1 the kernel ends all others of its pid namespace.

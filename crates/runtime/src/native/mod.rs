@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! DIR/bin/VERSION/   the two programs
+//! DIR/empty/         nothing, to be the root of sandboxes that only idle
 //! DIR/ids/N          a link that names the slot that holds the Nth range of ids
 //! DIR/slot/NAME/     a place for a sandbox, before it is one: `sandbox.json` is written, then it is renamed
 //! DIR/sandbox/ID/    sandbox.json, started.json                         what it is
@@ -14,6 +15,7 @@
 
 mod adopt;
 mod base;
+mod beside;
 pub(crate) mod delete;
 mod programs;
 mod slot;
@@ -30,10 +32,12 @@ use crate::cgroup::Cgroups;
 use crate::ids::Ids;
 use crate::powers::{self, Powers};
 use crate::rootless::Hub;
-use crate::{Enforced, Error, RootFs, Sandbox, SandboxId, Spec};
+use crate::{Enforced, Error, MemoryDir, RootFs, Sandbox, SandboxId, Spec};
 
 /// The launch file and the spec, in a sandbox's directory.
 const SANDBOX_FILE: &str = "sandbox.json";
+/// Holds nothing.
+const EMPTY: &str = "empty";
 
 /// More starts at the same time make all of them slower: each holds locks of the kernel that the others wait for. Enough that
 /// a few which hang, as on the volume of a server that is gone, do not hold up the rest.
@@ -78,7 +82,7 @@ impl Native {
             let path = path.to_owned();
             move |source| Error::Open { step, path, source }
         };
-        for place in ["sandbox", "slot"].map(|name| dir.join(name)) {
+        for place in ["sandbox", "slot", EMPTY].map(|name| dir.join(name)) {
             std::fs::create_dir_all(&place).map_err(fail("make", &place))?;
         }
         let directory = dir.canonicalize().map_err(fail("resolve", dir))?;
@@ -113,6 +117,12 @@ impl Native {
     /// Says what the next sandboxes are most likely made from, until one is made from something else.
     pub fn expect(&self, root: &RootFs) {
         *self.shared.expected() = self.shared.base(root);
+    }
+
+    /// What a sandbox is started from that idles, and has what others share who name it in [`Spec::beside`]: ids, IPC,
+    /// `/dev/shm` and these volumes. They end with it.
+    pub fn common(&self, id: SandboxId, hostname: String, memory: Vec<MemoryDir>) -> Spec {
+        Spec::common(id, hostname, self.shared.directory.join(EMPTY), memory)
     }
 
     /// Makes a few slots ahead, so that the next starts take a fraction of the time. For when there is time.
@@ -155,8 +165,10 @@ impl Shared {
         self.directory.join("slot").join(slot.as_str())
     }
 
+    /// What only idles is not worth making ahead.
     fn base(&self, root: &RootFs) -> Option<base::Base> {
-        base::Base::of(root, &self.programs.sandboxd)
+        let idles = root.layers == [self.directory.join(EMPTY)];
+        if idles { None } else { base::Base::of(root, &self.programs.sandboxd) }
     }
 
     fn expected(&self) -> std::sync::MutexGuard<'_, Option<base::Base>> {

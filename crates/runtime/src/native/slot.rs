@@ -58,15 +58,15 @@ impl Slot {
         made
     }
 
-    /// Starts what the launch file says, and waits for the report.
-    pub async fn fill(mut self, launch: std::fs::File, network: Option<OwnedFd>) -> Result<Report, Failure> {
-        let fds: Vec<_> = std::iter::once(launch.as_fd()).chain(network.as_ref().map(AsFd::as_fd)).collect();
+    /// Starts what the launch file says, with the descriptors that it speaks of, and waits for the report.
+    pub async fn fill(mut self, launch: std::fs::File, others: Vec<OwnedFd>) -> Result<Report, Failure> {
+        let fds: Vec<_> = std::iter::once(launch.as_fd()).chain(others.iter().map(AsFd::as_fd)).collect();
         match send(&self.control, &[0], &fds) {
             // It has failed already, and says why.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
             sent => sent.map_err(|source| failure("reach the launcher", None, source))?,
         }
-        drop((launch, network));
+        drop((launch, others));
         let stdout = self.launcher.stdout.take();
         let report = async {
             let mut line = String::new();
@@ -245,7 +245,7 @@ fn new_name() -> SandboxId {
 }
 
 fn send(control: &OwnedFd, packet: &[u8], fds: &[std::os::fd::BorrowedFd<'_>]) -> io::Result<()> {
-    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(launch::ORDER_FDS))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     ancillary.push(SendAncillaryMessage::ScmRights(fds));
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;

@@ -5,10 +5,11 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use asb_supervisor::launch::{Bind, Failure, Image, Launch, Main, MemoryDir, Report};
+use asb_supervisor::launch::{self, Bind, Failure, Image, Launch, Main, MemoryDir, Report};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
+use super::beside::{self, Beside};
 use super::{SANDBOX_FILE, Shared, delete, slot};
 use crate::driver::{self, Driver};
 use crate::{Error, Sandbox, SandboxId, Spec};
@@ -41,8 +42,9 @@ async fn attempt(shared: &Arc<Shared>, spec: &Spec, network: Option<OwnedFd>) ->
         return Err(Error::Exists(spec.id.clone()));
     }
     let _turn = shared.turns.acquire().await;
-    // Other runtimes mount the root themselves.
-    let base = (spec.driver == driver::Name::Native).then(|| shared.base(&spec.root)).flatten();
+    // Other runtimes mount the root themselves, and a root of other ids is made with those.
+    let own = spec.driver == driver::Name::Native && spec.beside.is_none();
+    let base = own.then(|| shared.base(&spec.root)).flatten();
     let slot = slot::take(shared, base.as_ref()).await.map_err(|failure| of_slot(spec, failure))?;
     if base.is_some() {
         *shared.expected() = base;
@@ -53,14 +55,14 @@ async fn attempt(shared: &Arc<Shared>, spec: &Spec, network: Option<OwnedFd>) ->
         let written = tokio::task::spawn_blocking(move || write(&shared, &spec, &name)).await;
         written.expect("writing a sandbox down does not panic")
     };
-    let launch = match launch {
-        Ok(launch) => launch,
+    let (launch, others) = match launch {
+        Ok((launch, beside)) => (launch, network.into_iter().chain(beside).collect()),
         Err(error) => {
             slot::discard(shared, slot).await;
             return Err(error);
         }
     };
-    let result = match slot.fill(launch, network).await {
+    let result = match slot.fill(launch, others).await {
         Ok(Report::Started(identity)) => {
             Ok(Sandbox::new(shared.clone(), spec.clone(), name.clone(), identity))
         }
@@ -85,26 +87,39 @@ async fn attempt(shared: &Arc<Shared>, spec: &Spec, network: Option<OwnedFd>) ->
     result
 }
 
-/// Makes a slot the sandbox's: its limits, what it is started from, its directory. Answers with the launch file, locked.
-fn write(shared: &Shared, spec: &Spec, slot: &SandboxId) -> Result<std::fs::File, Error> {
+/// Makes a slot the sandbox's: its limits, what it is started from, its directory. Answers with the launch file, locked, and
+/// what is shared with another sandbox.
+fn write(
+    shared: &Arc<Shared>,
+    spec: &Spec,
+    slot: &SandboxId,
+) -> Result<(std::fs::File, Vec<OwnedFd>), Error> {
     let driver = driver::find(spec.driver).ok_or(Error::Driver(spec.driver))?;
     let limited = shared.cgroups.limit(slot, &driver.limits(spec.limits));
     limited.map_err(|failure| failed(spec, failure.step, Some(failure.path), failure.source))?;
     let (from, to) = (shared.slot_place(slot), shared.place(&spec.id));
+    let beside =
+        beside::open(shared, spec).map_err(|source| failed(spec, "share with another", None, source))?;
+    let (beside, others) = beside.map(|Beside { launch, fds }| (launch, fds)).unzip();
+    if let Some(launch::Beside { first_id, .. }) = &beside {
+        let upper = from.join("upper");
+        let given = std::os::unix::fs::chown(&upper, Some(*first_id), Some(*first_id));
+        given.map_err(|source| failed(spec, "own", Some(upper), source))?;
+    }
     let path = from.join(SANDBOX_FILE);
-    let stored = Stored { launch: launch_of(shared, spec, driver.as_ref()), spec, slot };
+    let stored = Stored { launch: launch_of(shared, spec, driver.as_ref(), beside), spec, slot };
     let opened = write_json(&path, &stored).and_then(|()| std::fs::File::open(&path));
     let opened = opened.and_then(|file| file.lock().map(|()| file));
     let opened = opened.map_err(|source| failed(spec, "write", Some(path), source))?;
     // From here on it is found by whoever comes next.
     match renameat_with(CWD, &from, CWD, &to, RenameFlags::NOREPLACE) {
-        Ok(()) => Ok(opened),
+        Ok(()) => Ok((opened, others.unwrap_or_default())),
         Err(Errno::EXIST) => Err(Error::Exists(spec.id.clone())),
         Err(errno) => Err(failed(spec, "make directory", Some(to), errno.into())),
     }
 }
 
-fn launch_of(shared: &Shared, spec: &Spec, driver: &dyn Driver) -> Launch {
+fn launch_of(shared: &Shared, spec: &Spec, driver: &dyn Driver, beside: Option<launch::Beside>) -> Launch {
     let bind = |mount: &crate::Mount| Bind {
         source: mount.source.clone(),
         sub_path: mount.sub_path.clone(),
@@ -129,6 +144,7 @@ fn launch_of(shared: &Shared, spec: &Spec, driver: &dyn Driver) -> Launch {
         address: spec.address,
         network: spec.network,
         resolv_conf: spec.resolv_conf.clone(),
+        hosts: spec.hosts.clone(),
         last_words: spec.last_words.clone(),
         log_bytes: spec.limits.log_bytes,
         user_processes: (!shared.cgroups.enforced().processes).then_some(spec.limits.pids.into()),
@@ -143,6 +159,7 @@ fn launch_of(shared: &Shared, spec: &Spec, driver: &dyn Driver) -> Launch {
             terminal: spec.process.terminal,
         },
         oci: driver.launch(spec, &shared.programs.supervisor),
+        beside,
     }
 }
 

@@ -165,7 +165,12 @@ impl Sandbox {
 
     /// The network namespace of a running sandbox; `None` when it has ended.
     pub fn network(&self) -> io::Result<Option<OwnedFd>> {
-        let path = format!("/proc/{}/ns/net", self.inner.identity.pid);
+        self.namespace("net")
+    }
+
+    /// A namespace of the supervisor's; `None` when the sandbox has ended.
+    pub(crate) fn namespace(&self, kind: &str) -> io::Result<Option<OwnedFd>> {
+        let path = format!("/proc/{}/ns/{kind}", self.inner.identity.pid);
         let namespace = match rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
             // One that ended and that nobody has collected has none either.
             Err(Errno::NOENT) => return Ok(None),
@@ -253,6 +258,8 @@ impl Sandbox {
     pub async fn delete(&self) -> Result<(), Error> {
         let _one_at_a_time = self.inner.deletion.lock().await;
         let (place, shared) = (self.place(), &self.inner.shared);
+        let beside = delete::kill_beside(shared, self.id()).await;
+        beside.map_err(|source| self.state("end those beside it", None, source))?;
         // Those who wait are told how it ended before the record of it is gone.
         if place.exists() && delete::kill_supervisor(shared, &place, self.slot()).await.is_ok() {
             let _ = self.settle();

@@ -89,6 +89,7 @@ impl World {
             read_only_root: false,
             mounts: Vec::new(),
             memory_dirs: Vec::new(),
+            beside: None,
             process: Process {
                 stdin: Stdin::Empty,
                 terminal: false,
@@ -103,6 +104,7 @@ impl World {
             address: None,
             network: false,
             resolv_conf: None,
+            hosts: None,
             last_words: None,
             labels: [("test".to_owned(), "yes".to_owned())].into(),
             root: image.root,

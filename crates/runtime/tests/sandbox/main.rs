@@ -6,6 +6,7 @@ mod common;
 mod adopt;
 mod attach;
 mod attack;
+mod beside;
 mod conformance;
 mod driver;
 mod exec;

@@ -10,6 +10,7 @@ use rustix::mount::{MountAttrFlags, UnmountFlags};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::{Value, json};
 
+use crate::beside::Shared;
 use crate::dev::{self, Devices};
 use crate::inside::Inside;
 use crate::skeleton::plain;
@@ -123,6 +124,20 @@ pub fn last_words(path: &Path, place: &Path, config: &mut Value) -> Result<Owned
     });
     config["mounts"].as_array_mut().into_iter().for_each(|mounts| mounts.push(mount.clone()));
     Ok(file)
+}
+
+/// The `/dev/shm` of another sandbox, over the one that the runtime makes.
+pub fn shared_memory(shared: &Shared, place: &Path, config: &mut Value) -> Result<()> {
+    let source = place.join("shm");
+    std::fs::create_dir(&source).step_at("make mount point", &source)?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let at = openat(CWD, &source, flags, Mode::empty()).step_at("open", &source)?;
+    shared.attach_shm_at(&at)?;
+    let mount = json!({
+        "type": "bind", "source": source, "destination": "/dev/shm", "options": ["bind", "rw", "nosuid", "nodev", "noexec"],
+    });
+    config["mounts"].as_array_mut().into_iter().for_each(|mounts| mounts.push(mount.clone()));
+    Ok(())
 }
 
 fn attach(mount: &OwnedFd, at: &Path) -> Result<()> {

@@ -25,6 +25,7 @@ use serde_json::{Value, json};
 
 use self::ask::Console;
 pub use self::ask::{Asked, What};
+use crate::beside::Shared;
 use crate::init::{self, Begun, Kept};
 use crate::inside::Inside;
 use crate::log::Log;
@@ -55,7 +56,7 @@ pub struct Container {
 }
 
 /// Mounts the root, lets the runtime run the main process in it, and watches that.
-pub fn begin(slot: &Slot, launch: Launch, oci: Oci, kept: Kept) -> Result<Begun> {
+pub fn begin(slot: &Slot, launch: Launch, oci: Oci, kept: Kept, shared: Option<Shared>) -> Result<Begun> {
     let Oci { program, flags, gvisor, mut config, init } = oci;
     let place = ground::choose(&launch, &program);
     let scratch = ground::scratch(&place)?;
@@ -64,7 +65,7 @@ pub fn begin(slot: &Slot, launch: Launch, oci: Oci, kept: Kept) -> Result<Begun>
     root::tell_names(&inside, &launch, &scratch)?;
     skeleton::runtime_directory(&inside, slot.first_id)?;
     root::program(&inside, &init, Path::new(launch::INIT))?;
-    launch.memory_dirs.iter().try_for_each(|memory| root::memory_dir(memory, slot))?;
+    root::memory_dirs(slot, &launch, shared.as_ref(), (&scratch, &place))?;
     for bind in &launch.binds {
         root::volume(&inside, bind, slot, &launch, &namespace)?;
     }
@@ -76,6 +77,7 @@ pub fn begin(slot: &Slot, launch: Launch, oci: Oci, kept: Kept) -> Result<Begun>
     } else {
         skeleton::sysfs(&inside)?;
     }
+    shared.iter().try_for_each(|shared| ground::shared_memory(shared, &place, &mut config))?;
     let last_words = launch.last_words.as_ref();
     let last_words = last_words.map(|path| ground::last_words(path, &place, &mut config)).transpose()?;
     ground::prepare(gvisor, &kept.outer)?;

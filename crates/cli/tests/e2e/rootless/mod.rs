@@ -11,7 +11,9 @@ use asb_testing::{ImageBuilder, TarBuilder};
 use serde_json::{Value, json};
 
 use self::account::Account;
+use crate::containers::{plain, pod};
 use crate::engine::{eventually, stdout, text};
+use crate::together::SEGMENT;
 use crate::volume::KEEPER;
 
 /// Every user whose kernel gives what sandboxes need: with subordinate ids and without.
@@ -55,6 +57,45 @@ fn sandboxes_outlive_a_killed_engine_and_the_next_one_has_them() {
         // Whatever needs an engine starts one, which can also end what it did not start.
         assert_eq!(stdout(&user.asb(&["run", "--", "echo", "beside"])), "beside\n");
         stdout(&user.asb(&["rm", "web"]));
+        user.finish();
+    });
+}
+
+#[test]
+fn containers_of_a_pod_share_memory_and_ipc_and_find_them_again() {
+    each(|user| {
+        stdout(&user.asb(&["up", "--detach"]));
+        let wait = "trap 'exit 3' TERM; while :; do sleep 0.05; done";
+        let spec = json!({
+            "volumes": [{"name": "shared", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}],
+            "initContainers": [plain("init", "echo early > /s/file")],
+            "containers": [plain("a", wait), plain("b", wait)],
+        });
+        for name in ["two", "other"] {
+            stdout(&user.kubectl(&["apply", "-f", "-"], &pod(name, spec.clone()).to_string()));
+            let ready = ["wait", "--for=condition=Ready", "--timeout=30s"];
+            stdout(&user.kubectl(&[&ready[..], &[&format!("pod/{name}")]].concat(), ""));
+        }
+        let sh = |name: &str, container: &str, script: &str| {
+            stdout(&user.kubectl(&["exec", name, "-c", container, "--", "sh", "-c", script], ""))
+        };
+        let segment = |what: &str| format!("exec python3 -c '{SEGMENT}' {what}");
+        assert_eq!(sh("two", "a", "cat /s/file; umask 077; echo a > /s/a; echo a > /dev/shm/a"), "early\n");
+        assert_eq!(sh("two", "a", &segment("write")), "word\n");
+        let full =
+            "cat /s/a /dev/shm/a; head -c 2000000 /dev/zero > /s/large 2>/dev/null || echo full; rm /s/large";
+        assert_eq!(sh("two", "b", full), "a\na\nfull\n");
+        assert_eq!(sh("other", "b", "ls /s /dev/shm"), "/dev/shm:\n\n/s:\nfile\n");
+        user.kill_engine();
+        stdout(&user.asb(&["up", "--detach"]));
+        user.kubectl(&["exec", "two", "-c", "b", "--", "sh", "-c", "kill -TERM -1"], "");
+        let again = ["get", "pod", "two", "-o", "jsonpath={.status.containerStatuses[1].restartCount}"];
+        eventually("b is started again", || text(&user.kubectl(&again, "")) == "1");
+        stdout(&user.kubectl(&["wait", "--for=condition=Ready", "--timeout=30s", "pod/two"], ""));
+        assert_eq!(sh("two", "b", "cat /s/a /dev/shm/a"), "a\na\n");
+        assert_eq!(sh("two", "b", &segment("read")), "word\n");
+        assert_eq!(sh("other", "a", &segment("read")), "none\n");
+        stdout(&user.kubectl(&["delete", "pod", "--all", "--now"], ""));
         user.finish();
     });
 }

@@ -25,7 +25,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-pub use self::status::{failure, success, told};
+pub use self::status::{failure, not_started, success, told};
 use super::Failure;
 use super::spdy::{SPDY, is_asked_for, switch};
 use crate::failure::with_causes;
