@@ -115,7 +115,7 @@ pub struct Run {
     /// Keep the sandbox when the command has ended
     #[arg(long)]
     pub keep: bool,
-    /// Start it, print its name, and leave it running
+    /// Start it, print its name, and leave it running; CMD is its main process, whose output `asb logs` shows
     #[arg(long, short)]
     pub detach: bool,
     /// What makes the sandbox: native, runc, crun or gvisor, as far as `asb doctor` finds them [default: native]

@@ -37,7 +37,7 @@ pub async fn run(data_dir: &DataDir, run: Run) -> anyhow::Result<ExitCode> {
 
     let work = async {
         let ready = async || ready(&client, &namespace, &name).await;
-        if run.command.is_empty() {
+        if run.detach {
             return ready().await.map(|()| ExitCode::SUCCESS);
         }
         // Asked for at once: the engine begins the command as soon as there is something to run it in.
@@ -76,21 +76,26 @@ fn sandbox(name: &str, run: &Run) -> anyhow::Result<Sandbox> {
     if let Some(runtime) = &run.runtime {
         pod["runtimeClassName"] = json!(runtime);
     }
+    if run.detach && !run.command.is_empty() {
+        pod["restartPolicy"] = json!("Never");
+    }
     let spec: SandboxSpec = serde_json::from_value(json!({"podTemplate": {"spec": pod}}))?;
     let mut sandbox = Sandbox::new(name, spec);
     sandbox.metadata.labels = Some([(key::CREATED_BY.to_owned(), "asb".to_owned())].into());
     Ok(sandbox)
 }
 
-/// What keeps the sandbox alive while the command runs in it: the image's own process could end at once.
-fn main_process(run: &Run) -> Vec<&'static str> {
-    match run.image == HOST || run.command.is_empty() {
-        true => Vec::new(),
-        false => vec!["/.asb/sandboxd"],
+/// A command that nobody waits for is the main process. Beside one that somebody does wait for something else keeps the sandbox
+/// alive: the image's own process could end at once.
+fn main_process(run: &Run) -> Vec<&str> {
+    match () {
+        () if run.detach => run.command.iter().map(String::as_str).collect(),
+        () if run.image == HOST => Vec::new(),
+        () => vec!["/.asb/sandboxd"],
     }
 }
 
-/// Waits until the Sandbox is Ready; fails as soon as its Pod says that it cannot be.
+/// Waits until the Sandbox is Ready, or was; fails as soon as its Pod says that it cannot be.
 pub async fn ready(client: &Client, namespace: &str, name: &str) -> anyhow::Result<()> {
     let field = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let sandboxes: Api<Sandbox> = Api::namespaced(client.clone(), namespace);
@@ -106,8 +111,12 @@ pub async fn ready(client: &Client, namespace: &str, name: &str) -> anyhow::Resu
                     }
                 }
                 Some(pod) = pods.next() => {
-                    if let Some(problem) = problem(&pod.context("lost sight of the sandbox's Pod")?) {
+                    let pod = pod.context("lost sight of the sandbox's Pod")?;
+                    if let Some(problem) = problem(&pod) {
                         anyhow::bail!("sandbox `{name}` cannot start: {problem}");
+                    }
+                    if has_ended(&pod) {
+                        return Ok(());
                     }
                 }
             }
@@ -126,6 +135,12 @@ fn is_ready(sandbox: &Sandbox) -> anyhow::Result<bool> {
         }
         _ => Ok(ready.status == "True"),
     }
+}
+
+/// Whether a Pod has done its work already.
+fn has_ended(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 /// Why a Pod will not run, if it says so.

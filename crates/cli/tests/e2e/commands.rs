@@ -1,7 +1,7 @@
 //! The commands of `asb`.
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, ChildStdout};
+use std::process::{Child, ChildStdout, Stdio};
 
 use serde_json::Value;
 
@@ -38,6 +38,31 @@ fn streams_and_exit_codes_pass_through() {
     assert_eq!(stdout(&cat), "through\nthe sandbox\n");
     let large = engine.asb(&["run", "--", "sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x"]);
     assert_eq!(stdout(&large).len(), 3_000_000, "nothing of a large output is lost");
+    engine.stop();
+}
+
+#[test]
+fn command_of_a_detached_sandbox_is_its_main_process_and_nobody_waits_for_it() {
+    let engine = Engine::start();
+    let script = "echo begun; exec sleep 1000";
+    let started = engine.asb(&["run", "--detach", "--name", "long", "--", "sh", "-c", script]);
+    assert_eq!(stdout(&started), "long\n");
+    let mut followed = engine.command(&["logs", "--follow", "long"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(followed.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "begun\n");
+    followed.kill().unwrap();
+    followed.wait().unwrap();
+    // However short it is, it was started; what it said is there for as long as the sandbox.
+    assert_eq!(stdout(&engine.asb(&["run", "-d", "--name", "short", "--", "echo", "done"])), "short\n");
+    assert_eq!(stdout(&engine.asb(&["logs", "--follow", "short"])), "done\n");
+    let missing = engine.asb(&["run", "-d", "--name", "missing", "--", "nosuchprogram"]);
+    assert!(!missing.status.success());
+    assert!(String::from_utf8_lossy(&missing.stderr).contains("nosuchprogram"));
+    let left: Value = serde_json::from_str(&stdout(&engine.asb(&["ps", "--json"]))).unwrap();
+    assert_eq!(left.as_array().map(Vec::len), Some(2), "{left}");
+    stdout(&engine.asb(&["rm", "long", "short"]));
+    assert_nothing_left(engine.data_dir.path());
     engine.stop();
 }
 
