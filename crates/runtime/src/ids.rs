@@ -71,6 +71,17 @@ impl Ids {
         Err(io::Error::other("every range of ids is taken"))
     }
 
+    /// What a slot has taken.
+    pub fn of(&self, slot: &SandboxId) -> io::Result<Range> {
+        if let Some(shared) = self.shared {
+            return Ok(shared);
+        }
+        let mut taken = self.taken()?.into_iter();
+        let held = taken.find(|(_, holder)| holder == Path::new(slot.as_str()));
+        let number = held.and_then(|(name, _)| name.to_str()?.parse().ok());
+        number.map(Range::numbered).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
     /// Gives back whatever the slot holds.
     pub fn release(&self, slot: &SandboxId) -> io::Result<()> {
         for (name, holder) in self.taken()? {
@@ -122,6 +133,8 @@ mod tests {
         let [a, b, c] = ["a", "b", "c"].map(|id| SandboxId::new(id).expect("valid"));
         assert_eq!(ids.take(&a).expect("free").first, FIRST);
         assert_eq!(ids.take(&b).expect("free").first, FIRST + IDS);
+        assert_eq!(ids.of(&b).expect("taken"), Range::numbered(1));
+        assert!(ids.of(&c).is_err());
         ids.release(&a).expect("released");
         assert_eq!(ids.take(&c).expect("free"), Range::numbered(0));
     }

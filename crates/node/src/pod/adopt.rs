@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 
 use super::archive::Archive;
 use super::container::Slot;
+use super::kernel;
 use super::plan::Running;
 use super::spec::{LABEL_IMAGE_ID, LABEL_POD_UID, LABEL_RESTARTS};
 use super::start::{Place, is_wired};
@@ -41,7 +42,12 @@ pub(super) fn take_over(worker: &mut Worker, sandboxes: Vec<Sandbox>) {
         }
     }
     take_place(worker, &sandboxes);
+    let (kernels, sandboxes): (Vec<_>, Vec<_>) = sandboxes.into_iter().partition(kernel::is_one);
     let mut unknown = Vec::new();
+    match &mut worker.place {
+        Some(place) => place.kernel = kernels.into_iter().next(),
+        None => unknown = kernels,
+    }
     for sandbox in sandboxes {
         match slot_of(&sandbox).and_then(|slot| worker.hands.iter().position(|hand| hand.slot == slot)) {
             Some(index) => take(worker, index, sandbox),
@@ -108,7 +114,7 @@ fn take_place(worker: &mut Worker, sandboxes: &[Sandbox]) {
     let Some((sandbox, namespace)) = held else { return };
     let Some(address) = sandbox.spec().address else { return };
     let alone = !is_wired(sandbox);
-    let place = Place { address, alone, namespace };
+    let place = Place { address, alone, namespace, kernel: None };
     worker.address6 = place.beside(&worker.node);
     (worker.place, worker.address) = (Some(place), Some(address));
     let others: HashSet<_> =

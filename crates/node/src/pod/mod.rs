@@ -21,6 +21,7 @@ pub mod expand;
 pub mod groups;
 mod hand;
 mod keeper;
+mod kernel;
 mod message;
 pub mod named;
 mod plan;

@@ -57,7 +57,7 @@ impl Driver for Oci {
             checkpoint: false,
             memory_limit: true,
             process_limit: !self.is_gvisor(),
-            shared_network: !self.is_gvisor(),
+            shared_network: true,
             kernel_of_the_machine: !self.is_gvisor(),
         }
     }
@@ -75,7 +75,7 @@ impl Driver for Oci {
         }
     }
 
-    fn launch(&self, spec: &Spec, init: &Path) -> Option<launch::Oci> {
+    fn launch(&self, spec: &Spec, init: &Path, kernel: launch::Kernel) -> Option<launch::Oci> {
         let files = getrlimit(Resource::Nofile).maximum.map_or(OPEN_FILES, |most| most.min(OPEN_FILES));
         Some(launch::Oci {
             program: self.program.clone(),
@@ -83,6 +83,7 @@ impl Driver for Oci {
             gvisor: self.is_gvisor(),
             config: config(spec, files, self.is_gvisor()),
             init: init.to_owned(),
+            kernel,
         })
     }
 }
@@ -146,6 +147,7 @@ mod tests {
         Spec {
             id: SandboxId::new("a").expect("valid"),
             driver: Name::Runc,
+            kernel: Default::default(),
             hostname: "box".to_owned(),
             root: RootFs { layers: Vec::new(), host_dirs: Vec::new() },
             read_only_root: true,

@@ -43,11 +43,11 @@ pub struct Failure {
 }
 
 impl Slot {
-    /// Makes one. Nothing is left behind when it fails.
-    pub async fn make(shared: &Arc<Shared>) -> Result<Self, Failure> {
+    /// Makes one, with ids of its own or those of another. Nothing is left behind when it fails.
+    pub async fn make(shared: &Arc<Shared>, ids_of: Option<SandboxId>) -> Result<Self, Failure> {
         let name = new_name();
         shared.known().slots.insert(name.clone());
-        let made = make(shared, &name).await;
+        let made = make(shared, &name, ids_of).await;
         if made.is_err() {
             clear(shared, &name).await;
         }
@@ -82,10 +82,10 @@ impl Slot {
     }
 }
 
-async fn make(shared: &Arc<Shared>, name: &SandboxId) -> Result<Slot, Failure> {
+async fn make(shared: &Arc<Shared>, name: &SandboxId, ids_of: Option<SandboxId>) -> Result<Slot, Failure> {
     let (described, directory) = {
         let (shared, name) = (shared.clone(), name.clone());
-        let made = tokio::task::spawn_blocking(move || prepare(&shared, &name)).await;
+        let made = tokio::task::spawn_blocking(move || prepare(&shared, &name, ids_of.as_ref())).await;
         made.expect("making a slot does not panic")?
     };
     let program = &shared.programs.supervisor;
@@ -108,9 +108,18 @@ async fn make(shared: &Arc<Shared>, name: &SandboxId) -> Result<Slot, Failure> {
 }
 
 /// Makes everything that exists before the launcher: answers with what that is told, and the directory.
-fn prepare(shared: &Shared, name: &SandboxId) -> Result<(launch::Slot, OwnedFd), Failure> {
+fn prepare(
+    shared: &Shared,
+    name: &SandboxId,
+    ids_of: Option<&SandboxId>,
+) -> Result<(launch::Slot, OwnedFd), Failure> {
     let place = shared.slot_place(name);
-    let range = shared.ids.take(name).map_err(|source| failure("take a range of ids", None, source))?;
+    let ids = |range: io::Result<Range>| range.map_err(|source| failure("take a range of ids", None, source));
+    let mut range = ids(shared.ids.take(name))?;
+    if let Some(other) = ids_of {
+        // The supervisor's own stays: each has one.
+        range.first = ids(shared.ids.of(other))?.first;
+    }
     directories(&place, range).map_err(|(path, source)| failure("make directory", Some(path), source))?;
     let cgroups = shared
         .cgroups
@@ -143,7 +152,7 @@ fn directories(place: &Path, range: Range) -> Result<(), (PathBuf, io::Error)> {
 pub async fn take(shared: &Arc<Shared>) -> Result<Slot, Failure> {
     loop {
         let parked = shared.parked().pop();
-        let Some(mut slot) = parked else { return Slot::make(shared).await };
+        let Some(mut slot) = parked else { return Slot::make(shared, None).await };
         match slot.launcher.try_wait() {
             Ok(None) => return Ok(slot),
             _ => discard(shared, slot).await,
@@ -155,7 +164,7 @@ pub async fn take(shared: &Arc<Shared>) -> Result<Slot, Failure> {
 pub async fn park(shared: &Arc<Shared>) {
     let _one_at_a_time = shared.parking.lock().await;
     while shared.parked().len() < PARKED {
-        match Slot::make(shared).await {
+        match Slot::make(shared, None).await {
             Ok(slot) => shared.parked().push(slot),
             Err(Failure { step, path, source }) => {
                 tracing::warn!(step, ?path, error = %source, "no slot for a sandbox could be made ahead");

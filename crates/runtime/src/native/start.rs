@@ -6,13 +6,14 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use asb_supervisor::launch::{Bind, Failure, Launch, Main, MemoryDir, Report};
+use asb_supervisor::launch::{self, Bind, Failure, Launch, Main, MemoryDir, Report};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
-use super::{SANDBOX_FILE, Shared, delete, slot};
+use super::slot::{self, Slot};
+use super::{SANDBOX_FILE, Shared, delete};
 use crate::driver::{self, Driver};
-use crate::{Error, Sandbox, SandboxId, Spec};
+use crate::{Error, Kernel, Sandbox, SandboxId, Spec};
 
 /// What a sandbox is made from: for the launcher, and for whoever adopts it.
 #[derive(serde::Serialize)]
@@ -41,7 +42,11 @@ async fn attempt(shared: &Arc<Shared>, spec: &Spec, network: Option<OwnedFd>) ->
     if shared.place(&spec.id).exists() {
         return Err(Error::Exists(spec.id.clone()));
     }
-    let slot = slot::take(shared).await.map_err(|failure| of_slot(spec, failure))?;
+    let taken = match &spec.kernel {
+        Kernel::Of(other) => Slot::make(shared, Some(slot_of(shared, other)?)).await,
+        Kernel::Own | Kernel::Shared => slot::take(shared).await,
+    };
+    let slot = taken.map_err(|failure| of_slot(spec, failure))?;
     let name = slot.name.clone();
     let launch = {
         let (shared, spec, name) = (shared.clone(), spec.clone(), name.clone());
@@ -78,6 +83,11 @@ async fn attempt(shared: &Arc<Shared>, spec: &Spec, network: Option<OwnedFd>) ->
         }
     }
     result
+}
+
+/// The slot of a sandbox whose kernel is to be joined.
+fn slot_of(shared: &Shared, sandbox: &SandboxId) -> Result<SandboxId, Error> {
+    shared.sandbox(sandbox).map(|it| it.slot().clone()).ok_or_else(|| Error::Ended(sandbox.clone()))
 }
 
 /// Makes a slot the sandbox's: its limits, what it is started from, its directory. Answers with the launch file, locked.
@@ -135,7 +145,15 @@ fn launch_of(shared: &Shared, spec: &Spec, driver: &dyn Driver) -> Launch {
             stdin: spec.process.stdin,
             terminal: spec.process.terminal,
         },
-        oci: driver.launch(spec, &shared.programs.supervisor),
+        oci: driver.launch(spec, &shared.programs.supervisor, kernel_of(shared, spec)),
+    }
+}
+
+fn kernel_of(shared: &Shared, spec: &Spec) -> launch::Kernel {
+    match &spec.kernel {
+        Kernel::Own => launch::Kernel::Own,
+        Kernel::Shared => launch::Kernel::Shared,
+        Kernel::Of(other) => launch::Kernel::Joined(shared.place(other).join(launch::file::KERNEL)),
     }
 }
 

@@ -84,6 +84,7 @@ impl World {
         Spec {
             id: SandboxId::new(id).expect("valid"),
             driver: self.driver,
+            kernel: Default::default(),
             hostname: "box".to_owned(),
             read_only_root: false,
             mounts: Vec::new(),
@@ -185,6 +186,11 @@ pub async fn output(mut session: Session, input: &[u8]) -> Output {
 
 pub async fn wait(sandbox: &Sandbox) -> Ended {
     tokio::time::timeout(PATIENCE, sandbox.wait()).await.expect("ends in time").expect("its end is known")
+}
+
+/// However a driver tells of it: as the signal, or as a shell would.
+pub fn ended_by(exit: Exit, signal: i32) -> bool {
+    exit == Exit::Signal(signal) || exit == Exit::Code(128 + signal)
 }
 
 /// The log, without time stamps.

@@ -6,7 +6,7 @@ use asb_runtime::driver::Name;
 use asb_runtime::{Attach, Error, Exit, FailureKind, MemoryDir, Native, Stdin, TerminalSize, driver, leak};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::common::{World, eventually, exec, log, output, run, shell, volume, wait};
+use crate::common::{World, ended_by, eventually, exec, log, output, run, shell, volume, wait};
 
 on_drivers! {
     [native: Native, runc: Runc, crun: Crun, gvisor: Gvisor]
@@ -41,11 +41,6 @@ on_drivers! {
 }
 
 on_drivers! { [native_limit: Native, runc_limit: Runc, crun_limit: Crun] [fork_bomb_is_bounded_and_deleted] }
-
-/// However a driver tells of it: as the signal, or as a shell would.
-fn ended_by(exit: Exit, signal: i32) -> bool {
-    exit == Exit::Signal(signal) || exit == Exit::Code(128 + signal)
-}
 
 async fn output_is_in_the_log_and_the_exit_code_is_kept(world: World) {
     let sandbox = world.start(&["sh", "-c", "echo hello; echo oops >&2; printf end; exit 7"]).await;

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use asb_supervisor::launch::Launch;
+use asb_supervisor::launch::{Kernel, Launch};
 use asb_supervisor::powers::Powers;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::mount::{MountAttrFlags, UnmountFlags};
@@ -20,7 +20,7 @@ use crate::{init, mount, root};
 const PLACES: [&str; 4] = ["/run", "/mnt", "/srv", "/media"];
 
 /// One that nothing of this launch is in. Short, for sockets are made there.
-pub fn choose(launch: &Launch, program: &Path) -> PathBuf {
+pub fn choose(launch: &Launch, program: &Path, kernel: &Kernel) -> PathBuf {
     let volumes = launch.binds.iter().map(|bind| &bind.source);
     let memory = launch.memory_dirs.iter().map(|memory| &memory.path);
     let used: Vec<&Path> = [&launch.sandboxd]
@@ -31,6 +31,10 @@ pub fn choose(launch: &Launch, program: &Path) -> PathBuf {
         .chain(memory)
         .map(PathBuf::as_path)
         .chain([program])
+        .chain(match kernel {
+            Kernel::Joined(path) => Some(path.as_path()),
+            Kernel::Own | Kernel::Shared => None,
+        })
         .collect();
     let free = PLACES.iter().find(|place| !used.iter().any(|path| path.starts_with(place)));
     PathBuf::from(free.unwrap_or(&PLACES[0]))
@@ -122,6 +126,12 @@ pub fn last_words(path: &Path, place: &Path, config: &mut Value) -> Result<Owned
     });
     config["mounts"].as_array_mut().into_iter().for_each(|mounts| mounts.push(mount.clone()));
     Ok(file)
+}
+
+/// Shows a directory once more, at a new place.
+pub fn show_directory(directory: &Path, at: &Path) -> Result<()> {
+    std::fs::create_dir(at).step_at("make mount point", at)?;
+    attach(&mount::view(directory, false).step_at("open", directory)?, at)
 }
 
 fn attach(mount: &OwnedFd, at: &Path) -> Result<()> {
