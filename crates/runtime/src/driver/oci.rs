@@ -117,6 +117,9 @@ fn config(spec: &Spec, open_files: u64, gvisor: bool) -> Value {
         config["linux"]["seccomp"] = seccomp::profile();
         return config;
     }
+    // Its threads, which a cgroup counts, are not the sandbox's processes. It counts those itself, for each user.
+    let processes = limit("RLIMIT_NPROC", spec.limits.pids.into());
+    config["process"]["rlimits"].as_array_mut().into_iter().for_each(|all| all.push(processes.clone()));
     // Otherwise it makes a new one. Process 1 is the supervisor, which is in the sandbox's.
     let network = json!({"type": "network", "path": "/proc/1/ns/net"});
     config["linux"]["namespaces"].as_array_mut().into_iter().for_each(|all| all.push(network.clone()));
@@ -186,7 +189,10 @@ mod tests {
         // Without one of its own a container is in the supervisor's, which is the sandbox's.
         let kinds: Vec<_> = made["linux"]["namespaces"].as_array().expect("a list").iter().collect();
         assert!(!kinds.contains(&&json!({"type": "network"})), "{kinds:?}");
-        assert!(config(&spec(), 1, true)["linux"]["seccomp"].is_null());
+        let gvisor = config(&spec(), 1, true);
+        assert!(gvisor["linux"]["seccomp"].is_null());
+        let processes = json!({"type": "RLIMIT_NPROC", "soft": 10, "hard": 10});
+        assert!(gvisor["process"]["rlimits"].as_array().is_some_and(|all| all.contains(&processes)));
     }
 
     #[test]

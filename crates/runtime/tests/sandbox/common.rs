@@ -11,7 +11,7 @@ use asb_runtime::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// Longer than anything here takes, even on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The same tests on several drivers, in a module for each: `on_drivers! { [runc: Runc] [test, other_test] }`.
 macro_rules! on_drivers {

@@ -20,9 +20,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use asb_supervisor::launch::{self, Failure, Kernel, Launch, Oci, Slot};
+use asb_supervisor::launch::{self, Failure, Kernel, Launch, Oci, Slot, file};
 use asb_supervisor::wire::Status;
-use rustix::process::Pid;
+use rustix::process::{Gid, Pid, Uid};
 use serde_json::{Value, json};
 
 use self::ask::Console;
@@ -34,7 +34,7 @@ use crate::serve::{Server, Way, signals};
 use crate::spawn::Program;
 use crate::step::{Result, Step};
 use crate::streams::MainStreams;
-use crate::{root, skeleton};
+use crate::{rights, root, skeleton};
 
 /// Where the runtime keeps its own state.
 const STATE: &str = "state";
@@ -86,8 +86,11 @@ pub fn begin(slot: &Slot, launch: Launch, oci: Oci, kept: Kept) -> Result<Begun>
     }
     let last_words = launch.last_words.as_ref();
     let last_words = last_words.map(|path| ground::last_words(path, &place, &mut config)).transpose()?;
-    ground::prepare(gvisor, &kept.outer)?;
+    let name = kernel::prepare(&kernel, &place, &place.join(STATE), &mut config)?;
+    ground::prepare(gvisor, &place, &kept.outer)?;
 
+    // Here the supervisor stays root, and has nothing but that to write there with.
+    rustix::fs::fchown(&kept.run, Some(Uid::ROOT), Some(Gid::ROOT)).step_at("take over", file::RUN)?;
     let log = Log::new(kept.run, launch.log_bytes);
     let (stdio, streams) = MainStreams::make(launch.main.stdin, launch.main.terminal)?;
     let terminal = launch.main.terminal;
@@ -95,7 +98,6 @@ pub fn begin(slot: &Slot, launch: Launch, oci: Oci, kept: Kept) -> Result<Begun>
     if !main.argv.is_empty() {
         find::program(&inside, &main).map_err(init::program_failure)?;
     }
-    let name = kernel::prepare(&kernel, &place, &place.join(STATE), &mut config)?;
     config["root"]["path"] = json!(place.join("root"));
     for kind in ["uidMappings", "gidMappings"] {
         config["linux"][kind] = json!([{"containerID": 0, "hostID": slot.first_id, "size": launch::IDS}]);
@@ -108,6 +110,8 @@ pub fn begin(slot: &Slot, launch: Launch, oci: Oci, kept: Kept) -> Result<Begun>
     let container = Container { program, flags, gvisor, name, joined, place, inside, process, commands: 0 };
     let signals = signals().step("watch for children")?;
     let (main, streams) = container.run(&mut config, stdio, streams)?;
+    ground::close()?;
+    rights::keep_nothing_but_ids()?;
     Ok((Server::new(Way::Oci(container), kept.listener, signals, streams), log, Some(main), last_words))
 }
 
