@@ -281,3 +281,27 @@ fn gvisor_pod_that_runs_out_of_memory_is_started_again_at_its_address() {
     assert_neighbours(&engine, "two");
     finish(engine);
 }
+
+#[test]
+fn runtime_that_was_uninstalled_is_no_class_any_more_and_is_refused() {
+    let mut engine = Engine::start();
+    stdout(&engine.kubectl_apply(&pod("before", "crun", "exec sleep 1000")));
+    is_running(&engine, "before");
+    let has_class = |engine: &Engine| engine.kubectl(&["get", "runtimeclass", "crun"]).status.success();
+    eventually("there is a class", || has_class(&engine));
+    engine.kill();
+    engine.restart_without("crun");
+    eventually("there is no class any more", || !has_class(&engine));
+    assert_eq!(status(&engine, "before")["phase"], "Running", "what runs needs no program");
+    stdout(&engine.kubectl_apply(&pod("after", "crun", "exec sleep 1000")));
+    eventually("the Pod says why", || status(&engine, "after")["phase"] == "Failed");
+    let refused = status(&engine, "after");
+    assert_eq!(refused["reason"], "RuntimeClassNotAvailable");
+    assert!(refused["message"].as_str().unwrap().contains("crun is not installed"), "{refused}");
+    let events = stdout(&engine.kubectl(&["get", "events", "-o", "jsonpath={.items[*].message}"]));
+    assert!(events.contains("crun is not installed"), "{events}");
+    engine.kill();
+    engine.restart();
+    eventually("the class is back", || has_class(&engine));
+    finish(engine);
+}

@@ -50,7 +50,8 @@ pub struct Abilities {
     /// Saving everything and starting from there.
     pub checkpoint: bool,
     pub memory_limit: bool,
-    /// No more processes inside than asked for. Otherwise the limit only keeps the machine safe.
+    /// No more processes inside than asked for, whoever they are. Otherwise the limit may be for each user inside, and
+    /// keeps the machine safe.
     pub process_limit: bool,
     /// Several sandboxes can have one network between them.
     pub shared_network: bool,

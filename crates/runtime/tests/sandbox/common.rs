@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use asb_runtime::{
-    Ended, Exec, Exit, Images, Limits, Mount, Native, Process, Sandbox, SandboxId, Session, Spec, Stdin,
-    driver, leak,
+    Ended, Exec, Exit, Images, Kernel, Limits, Mount, Native, Process, Sandbox, SandboxId, Session, Spec,
+    Stdin, driver, leak,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -28,8 +28,22 @@ macro_rules! on_driver {
     };
 }
 
+/// The same tests on a kernel that others have as well.
+macro_rules! on_a_shared_kernel {
+    ($module:ident [$($test:ident),* $(,)?]) => {
+        mod $module {
+            $(#[tokio::test]
+            async fn $test() {
+                super::$test(crate::common::World::on_a_shared_kernel().await).await;
+            })*
+        }
+    };
+}
+
 pub struct World {
     pub native: Native,
+    /// What its sandboxes run on.
+    kernel: Kernel,
     /// What its sandboxes run under.
     pub driver: driver::Name,
     pub images: Images,
@@ -58,6 +72,15 @@ impl World {
         Self::made(driver::Name::Native, parent)
     }
 
+    /// One whose sandboxes share a kernel.
+    pub async fn on_a_shared_kernel() -> Self {
+        let mut world = Self::on(driver::Name::Gvisor);
+        world.kernel = Kernel::Shared;
+        let kernel = world.idle().await;
+        world.kernel = Kernel::Of(kernel.id().clone());
+        world
+    }
+
     fn made(driver: driver::Name, parent: &Path) -> Self {
         assert!(
             rustix::process::getuid().is_root(),
@@ -73,7 +96,7 @@ impl World {
         // Built once for all tests, and for the next run of them.
         let images =
             Images::open(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("images")).expect("images open");
-        Self { native, driver, images, directory }
+        Self { native, kernel: Kernel::Own, driver, images, directory }
     }
 
     /// A sandbox on the host image that runs `argv`.
@@ -84,7 +107,7 @@ impl World {
         Spec {
             id: SandboxId::new(id).expect("valid"),
             driver: self.driver,
-            kernel: Default::default(),
+            kernel: self.kernel.clone(),
             hostname: "box".to_owned(),
             read_only_root: false,
             mounts: Vec::new(),

@@ -43,6 +43,33 @@ on_drivers! {
     ]
 }
 
+// But for what counts sandboxes, or is about limits, which are the kernel's: `kernel` has that. And keys that are signals
+// reach a main process with a terminal only where it has a kernel of its own.
+on_a_shared_kernel! {
+    gvisor_shared
+    [
+        main_process_is_ended_by_a_signal,
+        main_process_gets_the_signals_it_listens_for,
+        sandbox_without_a_command_idles_until_it_is_told_to_stop,
+        program_sees_its_own_names_user_directory_and_environment,
+        root_is_written_to_by_its_own_root,
+        read_only_root_refuses_writes_but_not_to_volumes,
+        volume_is_shared_with_the_machine_and_keeps_its_ids,
+        part_of_a_volume_stays_in_it,
+        volume_in_memory_leaves_the_disk_alone,
+        kernel_is_the_one_the_driver_promises,
+        streams_and_exit_code_of_a_program_come_back,
+        program_that_is_missing_is_not_one_that_failed,
+        program_in_a_directory_closed_to_others_is_started,
+        program_beside_the_main_one_is_signalled,
+        terminal_is_one_and_has_its_size,
+        main_process_reads_what_is_written_by_who_attaches,
+        last_words_of_the_main_process_are_kept,
+        server_inside_is_reached_and_a_closed_port_is_refused,
+        killed_supervisor_ends_everything,
+    ]
+}
+
 async fn output_is_in_the_log_and_the_exit_code_is_kept(world: World) {
     let sandbox = world.start(&["sh", "-c", "echo hello; echo oops >&2; printf end; exit 7"]).await;
     let ended = wait(&sandbox).await;

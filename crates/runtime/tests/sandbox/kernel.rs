@@ -163,3 +163,23 @@ async fn only_a_driver_with_a_kernel_of_its_own_can_share_one() {
     assert!(matches!(&error, Error::Invalid(invalid) if invalid.field == "kernel"), "{error:?}");
     world.finish().await;
 }
+
+#[tokio::test]
+async fn processes_of_one_user_are_counted_for_all_that_share_a_kernel() {
+    let shared = Shared::with(|spec| spec.limits.pids = 60).await;
+    let mut spec = shared.spec(&[]);
+    spec.limits.pids = 60;
+    let member = shared.join(&spec).await;
+    let script = "import os, sys, time
+if not os.path.exists('/.asb/sandboxd'): sys.exit('not inside a sandbox')
+for count in range(500):
+    try: pid = os.fork()
+    except BlockingIOError: break
+    if pid == 0: time.sleep(1000)
+print(count)
+os.kill(-1, 9)";
+    let count = run(&member, &exec(&["python3", "-c", script])).await.stdout;
+    let count: u32 = count.trim().parse().expect("a number");
+    assert!((40..60).contains(&count), "{count} processes");
+    shared.world.finish().await;
+}
