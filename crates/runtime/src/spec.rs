@@ -105,6 +105,22 @@ pub struct Process {
     pub terminal: bool,
 }
 
+impl Process {
+    /// None: the supervisor idles, and whoever asks later is root.
+    pub fn idle() -> Self {
+        Self {
+            argv: Vec::new(),
+            env: Vec::new(),
+            cwd: "/".into(),
+            uid: 0,
+            gid: 0,
+            groups: Vec::new(),
+            stdin: Stdin::Empty,
+            terminal: false,
+        }
+    }
+}
+
 /// Limits by cgroup, v1 or v2.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct Limits {

@@ -38,16 +38,7 @@ pub fn spec(pod: &Pod, driver: driver::Name, place: &Place, default_memory: u64)
         read_only_root: true,
         mounts: Vec::new(),
         memory_dirs: Vec::new(),
-        process: Process {
-            argv: Vec::new(),
-            env: Vec::new(),
-            cwd: "/".into(),
-            uid: 0,
-            gid: 0,
-            groups: Vec::new(),
-            stdin: Default::default(),
-            terminal: false,
-        },
+        process: Process::idle(),
         limits: limits_of_all(pod, default_memory)?,
         address: Some(place.address),
         network: false, // the runtime says so where it is true
@@ -65,29 +56,21 @@ fn limits_of_all(pod: &Pod, default_memory: u64) -> Result<Limits, Refusal> {
     for slot in Slot::all(pod) {
         let Some(container) = slot.of(pod) else { continue };
         let one = limits(slot, container, default_memory)?;
-        let with = stay.map_or(one, |others| sum(others, one));
+        let with = stay.map_or(one, |others| join(others, one, u64::saturating_add));
         if slot.role(pod) != Role::Init {
             stay = Some(with);
         }
-        most = Some(most.map_or(with, |most| larger(most, with)));
+        most = Some(most.map_or(with, |most| join(most, with, u64::max)));
     }
     most.ok_or_else(|| Refusal::new("InvalidPod", "spec.containers: at least one is required"))
 }
 
-fn sum(one: Limits, other: Limits) -> Limits {
+fn join(one: Limits, other: Limits, numbers: fn(u64, u64) -> u64) -> Limits {
+    let small = |a: u32, b: u32| u32::try_from(numbers(a.into(), b.into())).unwrap_or(u32::MAX);
     Limits {
-        memory_bytes: one.memory_bytes.zip(other.memory_bytes).map(|(a, b)| a.saturating_add(b)),
-        cpu_millis: one.cpu_millis.zip(other.cpu_millis).map(|(a, b)| a.saturating_add(b)),
-        pids: one.pids.saturating_add(other.pids),
-        log_bytes: one.log_bytes,
-    }
-}
-
-fn larger(one: Limits, other: Limits) -> Limits {
-    Limits {
-        memory_bytes: one.memory_bytes.zip(other.memory_bytes).map(|(a, b)| a.max(b)),
-        cpu_millis: one.cpu_millis.zip(other.cpu_millis).map(|(a, b)| a.max(b)),
-        pids: one.pids.max(other.pids),
+        memory_bytes: one.memory_bytes.zip(other.memory_bytes).map(|(a, b)| numbers(a, b)),
+        cpu_millis: one.cpu_millis.zip(other.cpu_millis).map(|(a, b)| small(a, b)),
+        pids: small(one.pids, other.pids),
         log_bytes: one.log_bytes,
     }
 }
