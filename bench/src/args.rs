@@ -25,7 +25,7 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Object created → first output byte, against bwrap, crun, runc and a bare fork/exec; exec and deletion
+    /// Object created → first output byte, against bwrap, crun, runc, runsc and a bare fork/exec; exec and deletion
     Start {
         #[arg(long, default_value_t = 100)]
         rounds: usize,

@@ -2,7 +2,8 @@
 //!
 //! All run the same command on the machine's own `/usr`, read-only, in namespaces of their own (user, mount, pid,
 //! network, ipc, uts, cgroup), without capabilities. `crun` and `runc` also limit memory and processes by cgroup, as
-//! we do; `bwrap` cannot. None loads a seccomp filter, which we do: the comparison is in their favour.
+//! we do; `bwrap` cannot, and `runsc` is told not to, as by us: there the cgroup is ours. None but that loads a seccomp filter,
+//! which we do: the comparison is in their favour.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,9 @@ use serde_json::{Value, json};
 /// What every contender runs.
 pub const COMMAND: [&str; 2] = ["/bin/echo", "hi"];
 
-const PROGRAMS: [&str; 3] = ["bwrap", "crun", "runc"];
+const PROGRAMS: [&str; 4] = ["bwrap", "crun", "runc", "runsc"];
+/// What we tell gVisor, too; but for the network, of which this has none.
+const RUNSC: [&str; 4] = ["--ignore-cgroups", "--platform=systrap", "--network=none", "--overlay2=none"];
 /// Links into `/usr` on machines where the two are merged.
 const LINKS: [&str; 4] = ["bin", "sbin", "lib", "lib64"];
 const FIRST_ID: u32 = 1_000_000;
@@ -41,7 +44,7 @@ pub fn find(directory: &Path) -> anyhow::Result<(Vec<Peer>, Vec<&'static str>)> 
     if found.contains(&"bwrap") {
         peers.push(Peer { name: "bwrap", kind: Kind::Bwrap });
     }
-    for (program, name) in [("crun", "crun run"), ("runc", "runc run")] {
+    for (program, name) in [("crun", "crun run"), ("runc", "runc run"), ("runsc", "runsc run")] {
         if found.contains(&program) {
             let bundle = bundle(&directory.join(program), program).context("failed to make an OCI bundle")?;
             let state = directory.join(program).join("state");
@@ -62,7 +65,9 @@ impl Peer {
             Kind::Bwrap => bwrap(),
             Kind::Oci { program, bundle, state } => {
                 let (bundle, state) = (bundle.display().to_string(), state.display().to_string());
-                [program, "--root", &state, "run", "--bundle", &bundle, id].map(str::to_owned).to_vec()
+                let flags: &[&str] = if *program == "runsc" { &RUNSC } else { &[] };
+                let argv = [program, "--root", &state].into_iter().chain(flags.iter().copied());
+                argv.chain(["run", "--bundle", &bundle, id]).map(str::to_owned).collect()
             }
         }
     }
@@ -87,7 +92,7 @@ fn bwrap() -> Vec<String> {
     argv
 }
 
-/// Makes the directory that `crun run` and `runc run` start from.
+/// Makes the directory that `crun run`, `runc run` and `runsc run` start from.
 fn bundle(directory: &Path, name: &str) -> anyhow::Result<PathBuf> {
     let bundle = directory.join("bundle");
     let root = bundle.join("rootfs");

@@ -15,7 +15,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
-use rustix::thread::UnshareFlags;
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
 use crate::cidr::Cidr;
 use crate::link::{self, Hardware, Links, Pair};
@@ -71,6 +71,20 @@ impl Namespace {
     }
 }
 
+/// Gives the interface back what it had: a sandbox with a network stack of its own takes the addresses off it.
+pub fn restore(place: &Place, namespace: &impl AsFd, address: Ipv4Addr) -> io::Result<()> {
+    let namespace = namespace.as_fd();
+    let links = std::thread::scope(|scope| {
+        let enter = move || -> io::Result<Links> {
+            move_into_link_name_space(namespace, Some(LinkNameSpaceType::Network))?;
+            Links::open()
+        };
+        let thread = std::thread::Builder::new().name("asb-netns".to_owned());
+        thread.spawn_scoped(scope, enter)?.join().map_err(|_| io::Error::other("a thread failed"))?
+    })?;
+    join_inside(&links, &place.both(address), &place.both(place.gateway()))
+}
+
 /// The machine's end: no packets that claim another source, and the routes to the sandbox.
 fn join_outside(links: &Links, name: &str, addresses: &[IpAddr]) -> io::Result<u32> {
     let interface = link::index(name)?;
@@ -85,7 +99,7 @@ fn join_outside(links: &Links, name: &str, addresses: &[IpAddr]) -> io::Result<u
     Ok(interface)
 }
 
-/// The sandbox's end.
+/// The sandbox's end. What is there already stays.
 fn join_inside(links: &Links, addresses: &[IpAddr], gateways: &[IpAddr]) -> io::Result<()> {
     let loopback = 1;
     let interface = links.only_other()?;
@@ -94,12 +108,19 @@ fn join_inside(links: &Links, addresses: &[IpAddr], gateways: &[IpAddr]) -> io::
     links.set_up(interface)?;
     for (address, gateway) in addresses.iter().zip(gateways) {
         let everything = if address.is_ipv4() { Cidr::EVERYTHING } else { Cidr::EVERYTHING6 };
-        links.add_address(interface, *address)?;
-        links.add_neighbour(interface, *gateway, OUTSIDE)?;
-        links.add_route(Cidr::single(*gateway), interface, None)?;
-        links.add_route(everything, interface, Some(*gateway))?;
+        or_there(links.add_address(interface, *address))?;
+        or_there(links.add_neighbour(interface, *gateway, OUTSIDE))?;
+        or_there(links.add_route(Cidr::single(*gateway), interface, None))?;
+        or_there(links.add_route(everything, interface, Some(*gateway)))?;
     }
     links.wait_until_running(interface)
+}
+
+fn or_there(added: io::Result<()>) -> io::Result<()> {
+    match added {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
 }
 
 /// Whether an interface (or `default`: those to come) has IPv6. If so, then without addresses that anybody advertises; see also

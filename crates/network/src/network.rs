@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::address::Addresses;
 use crate::dns::Zone;
 use crate::link::{self, Links};
-use crate::namespace::{Namespace, set_ipv6};
+use crate::namespace::{self, Namespace, set_ipv6};
 use crate::nft::Family;
 use crate::place::Place;
 use crate::policy::{Facts, compile};
@@ -172,6 +173,12 @@ impl Network {
     /// Makes a namespace, which takes some milliseconds.
     pub fn make(&self) -> Result<Namespace, Error> {
         self.try_make().map_err(failed("make a network namespace"))
+    }
+
+    /// Makes a namespace that a sandbox has left what it was when it was made, for the next one of the same address.
+    pub fn restore(&self, namespace: &impl AsFd, address: Ipv4Addr) -> Result<(), Error> {
+        namespace::restore(&self.inner.place, namespace, address)
+            .map_err(failed("restore a network namespace"))
     }
 
     /// Makes namespaces until enough wait.

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use asb_runtime::image::Registries;
 use asb_runtime::{Images, Native, Sandbox};
-use futures::future::join_all;
 use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{ListParams, Patch, PatchParams};
@@ -272,14 +271,9 @@ impl Node {
         // Without an answer they stay, and the next engine finds them.
         let Ok(listed) = pods.list_metadata(&ListParams::default()).await else { return };
         let wanted: HashSet<_> = listed.iter().filter_map(|pod| pod.metadata.uid.as_deref()).collect();
-        let unwanted: Vec<Vec<_>> = self
-            .shared
-            .lock()
-            .iter()
-            .filter(|(uid, _)| !wanted.contains(uid.as_str()))
-            .map(|(_, all)| all.containers.values().chain(&all.common).cloned().collect())
-            .collect();
-        join_all(unwanted.into_iter().map(|all| adopt::remove_orphans(self.clone(), all))).await;
+        let Ok(sandboxes) = self.shared.runtime.list().await else { return };
+        let unwanted = sandboxes.into_iter().filter(|sandbox| !wanted.contains(adopt::pod_of(sandbox)));
+        adopt::remove_orphans(self.clone(), unwanted.collect()).await;
     }
 
     /// Hands the latest form of a Pod to its task, which is started if there is none.

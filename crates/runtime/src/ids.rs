@@ -72,13 +72,14 @@ impl Ids {
     }
 
     /// The range that a slot holds.
-    pub fn of(&self, slot: &SandboxId) -> io::Result<Option<Range>> {
-        if self.shared.is_some() {
-            return Ok(self.shared);
+    pub fn of(&self, slot: &SandboxId) -> io::Result<Range> {
+        if let Some(shared) = self.shared {
+            return Ok(shared);
         }
         let held = self.taken()?.into_iter().find(|(_, holder)| holder == Path::new(slot.as_str()));
         let number = held.and_then(|(name, _)| name.to_str()?.parse().ok());
-        Ok(number.filter(|number| *number < RANGES).map(Range::numbered))
+        let range = number.filter(|number| *number < RANGES).map(Range::numbered);
+        range.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("{slot} holds no ids")))
     }
 
     /// Gives back whatever the slot holds.
@@ -132,9 +133,9 @@ mod tests {
         let [a, b, c] = ["a", "b", "c"].map(|id| SandboxId::new(id).expect("valid"));
         assert_eq!(ids.take(&a).expect("free").first, FIRST);
         assert_eq!(ids.take(&b).expect("free").first, FIRST + IDS);
-        assert_eq!(ids.of(&b).expect("found"), Some(Range::numbered(1)));
+        assert_eq!(ids.of(&b).expect("found"), Range::numbered(1));
         ids.release(&a).expect("released");
-        assert_eq!(ids.of(&a).expect("looked for"), None);
+        assert_eq!(ids.of(&a).expect_err("given back").kind(), io::ErrorKind::NotFound);
         assert_eq!(ids.take(&c).expect("free"), Range::numbered(0));
     }
 

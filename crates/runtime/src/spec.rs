@@ -24,6 +24,8 @@ pub struct Spec {
     /// What makes it. Never changes.
     #[serde(default)]
     pub driver: driver::Name,
+    #[serde(default)]
+    pub kernel: Kernel,
     pub hostname: String,
     pub root: RootFs,
     pub read_only_root: bool,
@@ -52,6 +54,19 @@ pub struct Spec {
     pub last_words: Option<PathBuf>,
     /// The caller's own notes, stored with the sandbox and given back by [`crate::Native::list`].
     pub labels: std::collections::BTreeMap<String, String>,
+}
+
+/// Which kernel programs run on, under a driver that brings one: [`driver::Abilities::kernel_of_the_machine`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kernel {
+    /// One for this sandbox alone; otherwise that of the machine.
+    #[default]
+    Own,
+    /// One that others may join. It ends with this sandbox, and they with it. Limits are for all of them.
+    Shared,
+    /// That of another sandbox, with its network and its ids; started in the same network namespace.
+    Of(SandboxId),
 }
 
 /// A host directory or file made visible inside, ids mapped so that inside uid 0 is uid 0 on disk.
@@ -94,6 +109,22 @@ pub struct Process {
     /// Whether its streams are a terminal.
     #[serde(default)]
     pub terminal: bool,
+}
+
+impl Process {
+    /// None: the supervisor idles, and whoever asks later is root.
+    pub fn idle() -> Self {
+        Self {
+            argv: Vec::new(),
+            env: Vec::new(),
+            cwd: "/".into(),
+            uid: 0,
+            gid: 0,
+            groups: Vec::new(),
+            stdin: Stdin::Empty,
+            terminal: false,
+        }
+    }
 }
 
 /// Limits by cgroup, v1 or v2.
@@ -144,14 +175,6 @@ impl TryFrom<String> for SandboxId {
     }
 }
 
-impl Process {
-    /// No program: the supervisor alone.
-    pub(crate) fn idle() -> Self {
-        let (argv, env, groups, stdin) = Default::default();
-        Self { argv, env, cwd: "/".into(), uid: 0, gid: 0, groups, stdin, terminal: false }
-    }
-}
-
 impl Spec {
     /// Finds the first field that could not work, before anything is made.
     pub fn validate(&self) -> Result<(), Invalid> {
@@ -160,6 +183,9 @@ impl Spec {
                 "hostname",
                 format!("{:?} is not 1 to 64 characters without spaces", self.hostname),
             ));
+        }
+        if self.kernel != Kernel::Own && self.driver != driver::Name::Gvisor {
+            return Err(invalid("kernel", format!("{} has none that sandboxes could share", self.driver)));
         }
         for (at, mount) in self.mounts.iter().enumerate() {
             absolute(&format!("mounts[{at}].source"), &mount.source)?;

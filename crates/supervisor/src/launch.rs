@@ -116,6 +116,21 @@ pub struct Oci {
     pub config: serde_json::Value,
     /// The supervisor's own program, shown at [`INIT`].
     pub init: PathBuf,
+    #[serde(default)]
+    pub kernel: Kernel,
+}
+
+/// Which kernel programs run on, where the runtime brings one.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kernel {
+    /// One for this sandbox alone.
+    #[default]
+    Own,
+    /// One that others may join: what they need for that is in [`file::KERNEL`].
+    Shared,
+    /// That of another sandbox, whose [`file::KERNEL`] this is.
+    Joined(PathBuf),
 }
 
 /// Where `sandboxd` is found inside.
@@ -228,6 +243,8 @@ pub mod file {
     pub const SOCKET: &str = "socket";
     /// [`super::ExitRecord`], in `run`.
     pub const EXIT: &str = "exit.json";
+    /// What those need who join the kernel of this sandbox.
+    pub const KERNEL: &str = "kernel";
     pub const LOG: &str = "log";
     pub const OLD_LOG: &str = "log.1";
 }

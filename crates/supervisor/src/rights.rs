@@ -43,6 +43,29 @@ pub fn become_user(namespace: &OwnedFd, powers: Powers, program: &Program) -> st
     move_into_link_name_space(std::os::fd::AsFd::as_fd(namespace), Some(LinkNameSpaceType::User))?;
     let bits = CAPABILITIES.iter().fold(0, |all, (_, number)| all | 1 << number);
     let kept = CapabilitySet::from_bits_retain(bits);
+    bound(kept)?;
+    let groups: Vec<_> = program.groups.iter().map(|id| Gid::from_raw(*id)).collect();
+    set_groups(powers, &groups)?;
+    let (user, group) = (Uid::from_raw(program.uid), Gid::from_raw(program.gid));
+    set_thread_res_gid(group, group, group)?;
+    set_thread_res_uid(user, user, user)?;
+    clear_ambient_capability_set()?;
+    let held = if program.uid == 0 { kept } else { CapabilitySet::empty() };
+    let none = CapabilitySet::empty();
+    set_capabilities(None, CapabilitySets { effective: held, permitted: held, inheritable: none })
+}
+
+/// Gives up every capability for good, for this process and for all that it will start. It stays root, and so the owner of
+/// the user namespace that a runtime has made: in there it may do what it likes, and so may the runtime.
+pub fn keep_nothing_but_ids() -> Result<()> {
+    bound(CapabilitySet::empty()).step("bound the capabilities of children")?;
+    clear_ambient_capability_set().step("pass on no capability")?;
+    drop_capabilities()?;
+    set_no_new_privs(true).step("refuse new privileges")
+}
+
+/// Nobody from here on can ever get another capability than these.
+fn bound(kept: CapabilitySet) -> std::result::Result<(), Errno> {
     for number in 0..=LAST_CAPABILITY {
         let one = CapabilitySet::from_bits_retain(1 << number);
         if kept.contains(one) {
@@ -54,15 +77,7 @@ pub fn become_user(namespace: &OwnedFd, powers: Powers, program: &Program) -> st
             Err(errno) => return Err(errno),
         }
     }
-    let groups: Vec<_> = program.groups.iter().map(|id| Gid::from_raw(*id)).collect();
-    set_groups(powers, &groups)?;
-    let (user, group) = (Uid::from_raw(program.uid), Gid::from_raw(program.gid));
-    set_thread_res_gid(group, group, group)?;
-    set_thread_res_uid(user, user, user)?;
-    clear_ambient_capability_set()?;
-    let held = if program.uid == 0 { kept } else { CapabilitySet::empty() };
-    let none = CapabilitySet::empty();
-    set_capabilities(None, CapabilitySets { effective: held, permitted: held, inheritable: none })
+    Ok(())
 }
 
 pub fn drop_capabilities() -> Result<()> {

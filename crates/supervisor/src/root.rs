@@ -91,7 +91,7 @@ pub fn stack(
     Ok(inside)
 }
 
-/// The image's layers with their ids mapped, under an upper layer that belongs to the sandbox's own ids.
+/// The image's layers with their ids mapped, or nothing, under an upper layer that belongs to the sandbox's own ids.
 ///
 /// The upper layer is not mapped: overlayfs would then silently be read-only.
 fn overlay(
@@ -107,6 +107,10 @@ fn overlay(
         let name = index.to_string();
         mount::attach(&layer, &place(scratch, &name)?).step_at("attach layer", source)?;
         lower.push(format!("{}/{name}", at.display()));
+    }
+    if lower.is_empty() {
+        place(scratch, "empty")?;
+        lower.push(format!("{}/empty", at.display()));
     }
     // Relative paths: the state directory's own may hold characters that mean something to overlayfs.
     let lower = lower.join(":");

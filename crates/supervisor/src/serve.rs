@@ -1,10 +1,10 @@
 //! The supervisor's life: one loop over children, output and connections, in which nothing is waited for but `poll`.
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use asb_supervisor::wire::{self, FailureKind, GENERATION, Reply, Request, Status};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
@@ -22,6 +22,9 @@ use crate::tap::Tap;
 const PEERS: usize = 256;
 /// Output copied in one turn, so that a flood leaves time for everything else.
 const TURN: usize = 64 * 1024;
+
+/// How long a kernel is given to let a container go that has ended.
+const LEAVING: Duration = Duration::from_secs(5);
 
 /// How programs get inside.
 pub enum Way {
@@ -105,6 +108,7 @@ impl Server {
 
     /// Kills and reaps whatever is left, and takes its last output.
     pub fn end_everything(&mut self, log: &mut Log) {
+        self.leave_kernel();
         loop {
             // SAFETY: signals every process of this pid namespace but this one; has no memory effects.
             unsafe { libc::kill(-1, libc::SIGKILL) };
@@ -118,6 +122,23 @@ impl Server {
             while !self.main.output[index].ended() && readable(&self.main.output[index].pipe) {
                 self.main.output[index].taps.retain(Tap::is_ready_soon);
                 self.copy(index, log);
+            }
+        }
+    }
+
+    /// Where others have the same kernel, it is told that this container is over. It may be gone, or not answer.
+    fn leave_kernel(&mut self) {
+        let Way::Oci(container) = &self.way else { return };
+        let Some(leaving) = container.leave() else { return };
+        let until = Instant::now() + LEAVING;
+        let mut left = false;
+        while !left && Instant::now() < until {
+            let mut fds = [PollFd::new(&self.signals, PollFlags::IN)];
+            let _ = poll(&mut fds, Some(&Timespec { tv_sec: 1, tv_nsec: 0 }));
+            drain_signals(&self.signals);
+            while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
+                left |= pid == leaving;
+                self.ended(pid, status_of(status));
             }
         }
     }
@@ -165,8 +186,11 @@ impl Server {
     fn reap(&mut self, main: Option<Pid>) -> Option<Status> {
         let mut end = None;
         while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
-            let status = status_of(status);
+            let mut status = status_of(status);
             if Some(pid) == main {
+                if let Way::Oci(container) = &self.way {
+                    status = container.status_of_main(status);
+                }
                 end = Some(status);
             }
             self.ended(pid, status);
@@ -462,7 +486,7 @@ fn status_of(status: WaitStatus) -> Status {
 
 fn readable(fd: &OwnedFd) -> bool {
     let mut fds = [PollFd::new(fd, PollFlags::IN)];
-    let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     poll(&mut fds, Some(&at_once)).is_ok_and(|ready| ready > 0)
 }
 

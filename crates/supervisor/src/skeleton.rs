@@ -112,7 +112,7 @@ fn masks(inside: &Inside) -> Result<Masks> {
 }
 
 /// Paths that this kernel does not have are skipped, here and below.
-fn make_read_only(inside: &Inside) -> Result<()> {
+pub fn make_read_only(inside: &Inside) -> Result<()> {
     for path in READ_ONLY_PATHS {
         let Ok(target) = inside.find(Path::new(path)) else { continue };
         let view = mount::view_of(&target).step_at("view", path)?;

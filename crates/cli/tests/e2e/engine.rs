@@ -37,6 +37,18 @@ impl Engine {
         (self.child, self.info) = up(self.data_dir.path());
     }
 
+    /// The same where a program of the machine is not installed.
+    pub fn restart_without(&mut self, program: &str) {
+        let places = "/usr/local/sbin /usr/local/bin /usr/sbin /usr/bin /sbin /bin";
+        let hide = format!(
+            "for place in {places}; do ! test -f $place/{program} || mount --bind /dev/null $place/{program}; done && exec \"$0\" \"$@\""
+        );
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "sh", "-c", &hide, ASB, "up", "--json"]);
+        command.env("ASB_DATA_DIR", self.data_dir.path()).stdin(Stdio::null()).stdout(Stdio::piped());
+        (self.child, self.info) = up_by(command);
+    }
+
     /// How many files, sockets and so on the engine has open.
     pub fn descriptors(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).expect("the engine runs").count()
@@ -129,8 +141,10 @@ pub fn asb_in(data_dir: &Path, args: &[&str]) -> Command {
 }
 
 pub fn up(data_dir: &Path) -> (Child, Value) {
-    let args = ["up", "--json"];
-    let mut command = asb_in(data_dir, &args);
+    up_by(asb_in(data_dir, &["up", "--json"]))
+}
+
+fn up_by(mut command: Command) -> (Child, Value) {
     let mut child = command.stderr(Stdio::inherit()).spawn().expect("asb can be started");
     let mut line = String::new();
     BufReader::new(child.stdout.take().expect("stdout is a pipe"))

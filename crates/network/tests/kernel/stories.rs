@@ -28,6 +28,23 @@ fn public_addresses_are_reached_with_the_address_of_the_machine() {
 }
 
 #[test]
+fn namespace_whose_addresses_were_taken_gets_them_back() {
+    on_a_machine(|machine| {
+        let _service = machine.outside.serve(PUBLIC, 80);
+        let _six = machine.outside.serve(testing::PUBLIC6, 80);
+        let sandbox = machine.sandbox("a");
+        inside(&sandbox, || ip("addr flush dev eth0"));
+        assert_eq!(connect(sandbox.fd.as_fd(), PUBLIC, 80), Attempt::Silence, "there is no way any more");
+        for time in ["once", "and nothing is wrong with twice"] {
+            machine.network.restore(&sandbox.fd, sandbox.address).unwrap();
+            assert_eq!(connect(sandbox.fd.as_fd(), PUBLIC, 80), Attempt::answered(MACHINE), "{time}");
+            let six = connect(sandbox.fd.as_fd(), testing::PUBLIC6, 80);
+            assert_eq!(six, Attempt::answered(testing::MACHINE6), "{time}");
+        }
+    });
+}
+
+#[test]
 fn private_networks_and_the_metadata_service_are_refused_at_once() {
     on_a_machine(|machine| {
         let sandbox = machine.sandbox("a");

@@ -145,6 +145,13 @@ impl Wires {
         Ok(Wire { address: namespace.address, namespace: Some(namespace.fd) })
     }
 
+    /// Makes a namespace that a kernel with a network stack of its own has left ready for the next.
+    pub async fn restore(&self, namespace: &OwnedFd, address: Ipv4Addr) -> Result<(), String> {
+        let Ok(network) = &self.network else { return Ok(()) };
+        let namespace = namespace.try_clone().map_err(|error| error.to_string())?;
+        network.blocking(move |network| network.restore(&namespace, address)).await
+    }
+
     /// Puts the rules of a Pod in force: with every policy that was there when the Pod was made.
     pub async fn admit(&self, client: &Client, pod: &Pod, address: Ipv4Addr) -> Result<(), String> {
         let Ok(network) = &self.network else { return Ok(()) };

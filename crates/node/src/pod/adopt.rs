@@ -15,6 +15,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use super::archive::Archive;
 use super::common;
 use super::container::Slot;
+use super::kernel;
 use super::lost;
 use super::plan::Running;
 use super::spec::{LABEL_IMAGE_ID, LABEL_POD_UID, LABEL_RESTARTS};
@@ -52,9 +53,14 @@ pub(super) fn take_over(worker: &mut Worker, sandboxes: Vec<Sandbox>) {
         }
     }
     take_place(worker, &sandboxes);
+    let (kernels, sandboxes): (Vec<_>, Vec<_>) = sandboxes.into_iter().partition(kernel::is_one);
     let mut unknown = Vec::new();
     let is_common = |it: &Sandbox| common::is(it, &uid(&worker.pod));
     let (common, sandboxes): (Vec<_>, Vec<_>) = sandboxes.into_iter().partition(is_common);
+    match &mut worker.place {
+        Some(place) => place.kernel = kernels.into_iter().next(),
+        None => unknown = kernels,
+    }
     for sandbox in sandboxes {
         match slot_of(&sandbox).and_then(|slot| worker.hands.iter().position(|hand| hand.slot == slot)) {
             Some(index) => take(worker, index, sandbox),
@@ -127,7 +133,7 @@ fn take_place(worker: &mut Worker, sandboxes: &[Sandbox]) {
     let Some((sandbox, namespace)) = held else { return };
     let Some(address) = sandbox.spec().address else { return };
     let alone = !is_wired(sandbox);
-    let place = Place { address, alone, namespace, common: None };
+    let place = Place { address, alone, namespace, common: None, kernel: None };
     worker.address6 = place.beside(&worker.node);
     (worker.place, worker.address) = (Some(place), Some(address));
     let others: HashSet<_> =

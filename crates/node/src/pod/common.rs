@@ -41,8 +41,36 @@ pub fn stamp(common: &Sandbox) -> String {
 pub fn is_needed(pod: &Pod, volumes: &BTreeMap<String, Prepared>, driver: Name) -> bool {
     let policy = pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref());
     let in_memory = volumes.values().any(|volume| matches!(volume.medium, Medium::Memory(_)));
-    // gVisor's have one container, whose kernel keeps IPC to itself.
+    // gVisor's containers share IPC by the kernel that they share.
     driver != Name::Gvisor && (Slot::all(pod).len() > 1 || in_memory && policy != Some("Never"))
+}
+
+/// Under gVisor nothing holds a volume in memory but the one container that it is for.
+pub fn refuse_shared_memory(
+    pod: &Pod,
+    volumes: &BTreeMap<String, Prepared>,
+    driver: Name,
+) -> Result<(), Refusal> {
+    let users = |name: &str| {
+        let mounts = |slot: &Slot| {
+            slot.of(pod)
+                .into_iter()
+                .flat_map(|it| it.volume_mounts.iter().flatten())
+                .any(|it| it.name == name)
+        };
+        Slot::all(pod).iter().filter(|slot| mounts(slot)).count()
+    };
+    let shared =
+        |(name, volume): &(&String, &Prepared)| matches!(volume.medium, Medium::Memory(_)) && users(name) > 1;
+    match volumes.iter().find(shared) {
+        Some((name, _)) if driver == Name::Gvisor => {
+            let message = format!(
+                "spec.volumes: {name:?}: emptyDir.medium: several containers cannot share memory under gvisor; leave the medium out"
+            );
+            Err(Refusal::new("Unsupported", message))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Starts it in the Pod's network.
@@ -116,13 +144,14 @@ impl Worker {
         let lives = |it: &Sandbox| it.wait().now_or_never().is_none();
         let lost = found.as_ref().is_some_and(|common| !lives(common));
         let runs = self.seen.iter().any(|one| matches!(one.doing, Doing::Running(_)));
+        let kernel = self.place.as_ref().and_then(|place| place.kernel.as_ref()).is_some_and(lives);
         let current = found.as_ref().filter(|_| !lost).map(stamp);
         for (hand, seen) in self.hands.iter().zip(&mut self.seen) {
             let of = |sandbox: &Sandbox| sandbox.spec().labels.get(LABEL_COMMON).cloned();
             let known = match &current {
                 Some(current) => hand.sandbox.as_ref().and_then(of).as_ref() == Some(current),
-                // One of an engine that had nothing like this.
-                None => runs && !lost,
+                // Under gVisor there is a kernel instead. Or it is one of an engine that had nothing like this.
+                None => (runs || kernel) && !lost,
             };
             seen.past = !known && seen.begun();
         }
@@ -202,6 +231,24 @@ mod tests {
             (&once, &volumes(None), Name::Native, false),
         ] {
             assert_eq!(is_needed(pod, volumes, driver), expected, "{pod:?}");
+        }
+    }
+
+    #[test]
+    fn memory_of_several_containers_is_refused_where_nothing_can_hold_it() {
+        let using = |names: &[&str]| {
+            let container =
+                |name: &&str| json!({"name": "c", "volumeMounts": [{"name": name, "mountPath": "/m"}]});
+            pod(json!({"containers": names.iter().map(container).collect::<Vec<_>>()}))
+        };
+        for (pod, driver, refused) in [
+            (using(&["memory", "memory"]), Name::Gvisor, true),
+            (using(&["memory", "memory"]), Name::Crun, false),
+            (using(&["memory", "disk"]), Name::Gvisor, false),
+            (using(&["disk", "disk"]), Name::Gvisor, false),
+        ] {
+            let judged = refuse_shared_memory(&pod, &volumes(None), driver);
+            assert_eq!(judged.is_err(), refused, "{pod:?}");
         }
     }
 

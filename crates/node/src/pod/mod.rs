@@ -23,6 +23,7 @@ pub mod groups;
 mod hand;
 mod hosts;
 mod keeper;
+mod kernel;
 pub mod links;
 mod lost;
 mod message;

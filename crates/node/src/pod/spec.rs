@@ -96,6 +96,7 @@ pub fn translate(pod: &Pod, slot: Slot, parts: Parts<'_>) -> Result<Spec, Refusa
     Ok(Spec {
         id: slot.sandbox_id(pod)?,
         driver: Default::default(),
+        kernel: Default::default(),
         hostname: hostname(pod),
         read_only_root: security.and_then(|it| it.read_only_root_filesystem).unwrap_or(false),
         labels: labels(pod, container, &parts),
@@ -226,7 +227,7 @@ fn memory_dirs(
     Ok(parts.volumes.iter().filter(|(name, _)| mounted(name)).filter_map(|(_, volume)| dir(volume)).collect())
 }
 
-fn limits(slot: Slot, container: &Container, default_memory: u64) -> Result<Limits, Refusal> {
+pub fn limits(slot: Slot, container: &Container, default_memory: u64) -> Result<Limits, Refusal> {
     let limit = |resource: &str| {
         let quantity = container.resources.as_ref()?.limits.as_ref()?.get(resource)?;
         Some((quantity, format!("{}.resources.limits.{resource}", slot.path())))

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
-use asb_runtime::{Sandbox, Spec, driver, powers};
+use asb_runtime::{Kernel, Sandbox, Spec, driver, powers};
+use futures::FutureExt;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -16,12 +18,15 @@ use super::plan::Finished;
 use super::spec::{self, LABEL_ALONE, Parts, Refusal};
 use super::volumes::{Prepared, Sources};
 use super::watch::{News, Reporter};
-use super::{adopt, common, env, support, weaker};
+use super::{adopt, common, env, kernel, support, weaker};
 use crate::failure::with_causes;
 use crate::image::{self, Found, Held};
 use crate::network::Wire;
 use crate::node::{Node, uid};
 use crate::references::{self, References};
+
+/// How long a kernel may take to end that does not answer any more.
+const KERNEL_ENDS: Duration = Duration::from_secs(1);
 
 /// The network of a Pod: one namespace and one address for all of its containers.
 pub struct Place {
@@ -32,6 +37,8 @@ pub struct Place {
     pub namespace: Option<OwnedFd>,
     /// What the containers share besides.
     pub common: Option<Sandbox>,
+    /// What its containers run on, if they share one. It may have ended.
+    pub kernel: Option<Sandbox>,
 }
 
 impl Place {
@@ -130,12 +137,9 @@ impl Start {
         };
         self.volumes = Some(volumes.clone());
         let image_volumes = shared.volumes.of_image(&self.pod, self.slot, &held.image.volumes)?;
-        if let Some(place) = self.place.as_mut().filter(|_| driver == driver::Name::Gvisor) {
-            // The one before took the address off its interface: what starts again starts somewhere else.
-            place.namespace = None;
-        }
         let taken = self.take_place().await?;
         self.take_common(&volumes, driver).await?;
+        let kernel = self.kernel(driver, taken).await?;
         let Some(place) = &self.place else { return Err(Stopped::Cancelled) };
         let parts = Parts {
             image: held.image.clone(),
@@ -152,8 +156,14 @@ impl Start {
             ceiling: shared.ceiling,
         };
         let spec = spec::translate(&self.pod, self.slot, parts)?;
-        let spec = Spec { driver, process: weaker::fit(spec.process, powers::here()), ..spec };
-        self.run(&spec, taken).await
+        let spec = Spec { driver, kernel, process: weaker::fit(spec.process, powers::here()), ..spec };
+        match self.run(&spec, taken).await {
+            Err(Stopped::Refused(_)) if self.has_lost_kernel().await => {
+                self.kernel(driver, false).await?;
+                self.run(&spec, false).await
+            }
+            other => other,
+        }
     }
 
     /// Keeps what is to be known of the instance before, and removes the rest of it.
@@ -185,10 +195,11 @@ impl Start {
     /// The Pod's network, taken if it has none; whether it is new.
     async fn take_place(&mut self) -> Result<bool, Refusal> {
         let shared = &self.node.shared;
-        if let Some(place) = &self.place {
+        if let Some(place) = &mut self.place {
             if place.namespace.is_some() {
                 return Ok(false);
             }
+            remove_kernel(place).await?;
             // It went with the last process in it: whatever starts now starts somewhere else.
             shared.wires.leave(&uid(&self.pod), place.address, !place.alone).await;
             self.place = None;
@@ -196,7 +207,8 @@ impl Start {
         let taken = shared.wires.take().await;
         let Wire { address, namespace } =
             taken.map_err(|message| Refusal::new("NetworkNotReady", message))?;
-        self.place = Some(Place { address, alone: namespace.is_none(), namespace, common: None });
+        self.place =
+            Some(Place { address, alone: namespace.is_none(), namespace, common: None, kernel: None });
         Ok(true)
     }
 
@@ -206,6 +218,7 @@ impl Start {
         volumes: &BTreeMap<String, Prepared>,
         driver: driver::Name,
     ) -> Result<(), Refusal> {
+        common::refuse_shared_memory(&self.pod, volumes, driver)?;
         let Some(place) = &mut self.place else { return Ok(()) };
         if place.common.is_some() || !common::is_needed(&self.pod, volumes, driver) {
             return Ok(());
@@ -218,26 +231,50 @@ impl Start {
         Ok(())
     }
 
+    /// What the container is to run on: under a runtime that brings a kernel, one of its own or that of the Pod, which is
+    /// started if it does not run.
+    async fn kernel(&mut self, driver: driver::Name, new: bool) -> Result<Kernel, Refusal> {
+        let shared = &self.node.shared;
+        let Some(place) = self.place.as_mut().filter(|_| driver == driver::Name::Gvisor) else {
+            return Ok(Kernel::Own);
+        };
+        if let Some(kernel) = place.kernel.as_ref().filter(|kernel| kernel.wait().now_or_never().is_none()) {
+            return Ok(Kernel::Of(kernel.id().clone()));
+        }
+        remove_kernel(place).await?;
+        if let Some(namespace) = place.namespace.as_ref().filter(|_| !new) {
+            // The kernel before took the addresses off the interface.
+            let restored = shared.wires.restore(namespace, place.address).await;
+            restored.map_err(|message| Refusal::new("NetworkNotReady", message))?;
+        }
+        if !kernel::is_needed(&self.pod, driver) {
+            return Ok(Kernel::Own);
+        }
+        let spec = kernel::spec(&self.pod, driver, place, shared.ceiling.memory)?;
+        let started = begin(&self.node, place, &spec).await?;
+        place.kernel = Some(started);
+        Ok(Kernel::Of(spec.id))
+    }
+
+    /// Whether the kernel of the Pod has ended just now: what it ran notices somewhat earlier, and is to start again.
+    async fn has_lost_kernel(&self) -> bool {
+        let Some(kernel) = self.place.as_ref().and_then(|place| place.kernel.as_ref()) else { return false };
+        tokio::time::timeout(KERNEL_ENDS, kernel.wait()).await.is_ok()
+    }
+
     /// Starts the sandbox and, if its network is new, at the same time puts the rules of it in force: until they are,
     /// nothing passes.
     async fn run(&mut self, spec: &Spec, new: bool) -> Result<Sandbox, Stopped> {
         let shared = &self.node.shared;
         let Some(place) = &mut self.place else { return Err(Stopped::Cancelled) };
-        let namespace = place.network()?;
-        let start = async {
-            match namespace {
-                Some(namespace) => shared.runtime.start_in(namespace, spec).await,
-                None => shared.runtime.start(spec).await,
-            }
-        };
+        let address = place.address;
         let admit = async {
             match new {
-                true => shared.wires.admit(&shared.client, &self.pod, place.address).await,
+                true => shared.wires.admit(&shared.client, &self.pod, address).await,
                 false => Ok(()),
             }
         };
-        let (started, admitted) = tokio::join!(start, admit);
-        let sandbox = started.map_err(|error| start_refusal(&error));
+        let (sandbox, admitted) = tokio::join!(begin(&self.node, place, spec), admit);
         if let Err(message) = admitted {
             let gone = sandbox.ok().into_iter().chain(place.common.take()).collect();
             adopt::remove(&self.node, gone).await;
@@ -245,13 +282,32 @@ impl Start {
             place.namespace = None;
             return Err(Refusal::new("NetworkNotReady", message).into());
         }
-        let sandbox = sandbox?;
-        if place.namespace.is_none() {
-            // Those who come later go where the first one is.
-            place.namespace = sandbox.network().unwrap_or_default();
-        }
-        Ok(sandbox)
+        Ok(sandbox?)
     }
+}
+
+/// Starts a sandbox in the network of its Pod.
+async fn begin(node: &Node, place: &mut Place, spec: &Spec) -> Result<Sandbox, Refusal> {
+    let namespace = place.namespace.as_ref().map(OwnedFd::try_clone).transpose();
+    let namespace = namespace.map_err(|error| Refusal::new("NetworkNotReady", error.to_string()))?;
+    let started = match namespace {
+        Some(namespace) => node.shared.runtime.start_in(namespace, spec).await,
+        None => node.shared.runtime.start(spec).await,
+    };
+    let sandbox = started.map_err(|error| start_refusal(&error))?;
+    if place.namespace.is_none() {
+        // Those who come later go where the first one is.
+        place.namespace = sandbox.network().unwrap_or_default();
+    }
+    Ok(sandbox)
+}
+
+/// Removes a kernel that has ended, or that is in a network that nobody is to start in.
+async fn remove_kernel(place: &mut Place) -> Result<(), Refusal> {
+    let Some(kernel) = &place.kernel else { return Ok(()) };
+    kernel.delete().await.map_err(|error| start_refusal(&error))?;
+    place.kernel = None;
+    Ok(())
 }
 
 /// What cannot be run here, whatever else is true.

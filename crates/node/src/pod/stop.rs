@@ -15,7 +15,7 @@ use super::spec::LABEL_STOP_SIGNAL;
 use crate::event;
 
 const SIGTERM: i32 = 15;
-const SIGKILL: i32 = 9;
+pub const SIGKILL: i32 = 9;
 /// What a container has at least to end by itself, however long its hook took.
 const LEAST: Duration = Duration::from_secs(2);
 

@@ -32,7 +32,7 @@ use super::hand::Hand;
 use super::plan::{Doing, Outcome, Plan, Rules, Seen, plan};
 use super::spec::Refusal;
 use super::start::{Began, Place};
-use super::stop::stop_all;
+use super::stop::{SIGKILL, stop_all};
 use super::volumes::Prepared;
 use super::watch::Told;
 use super::{adopt, evict, keeper, report};
@@ -201,6 +201,10 @@ impl Worker {
             }
             self.keeper = None;
             if let Some(place) = &mut self.place {
+                if let Some(kernel) = &place.kernel {
+                    // One that has ended takes none.
+                    let _ = kernel.signal(SIGKILL).await;
+                }
                 place.namespace = None;
                 self.node.shared.wires.mute(&uid(&self.pod), place.address).await;
             }
@@ -262,7 +266,9 @@ impl Worker {
                 () = forced => {}
             }
         }
-        let sandboxes = self.hands.iter_mut().filter_map(|hand| hand.sandbox.take()).collect();
+        let sandboxes = self.hands.iter_mut().filter_map(|hand| hand.sandbox.take());
+        let kernel = self.place.as_mut().and_then(|place| place.kernel.take());
+        let sandboxes = sandboxes.chain(kernel).collect();
         adopt::remove(&self.node, sandboxes).await;
         self.drop_common().await;
         let place = self.place.take();

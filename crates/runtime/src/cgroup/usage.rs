@@ -22,6 +22,25 @@ pub struct Stats {
     pub io_bytes: Option<(u64, u64)>,
 }
 
+impl Stats {
+    /// With as much of what others use as each of so many has of it.
+    pub(crate) fn with_part_of(self, all: Stats, heads: u64) -> Self {
+        let part = |own: Option<u64>, all: Option<u64>| match (own, all) {
+            (None, None) => None,
+            _ => Some(own.unwrap_or(0) + all.unwrap_or(0) / heads.max(1)),
+        };
+        let (own_io, all_io) = (self.io_bytes.unzip(), all.io_bytes.unzip());
+        Self {
+            cpu_nanos: part(self.cpu_nanos, all.cpu_nanos),
+            memory_bytes: part(self.memory_bytes, all.memory_bytes),
+            working_set_bytes: part(self.working_set_bytes, all.working_set_bytes),
+            rss_bytes: part(self.rss_bytes, all.rss_bytes),
+            pids: part(self.pids, all.pids),
+            io_bytes: part(own_io.0, all_io.0).zip(part(own_io.1, all_io.1)),
+        }
+    }
+}
+
 impl Cgroups {
     /// Reads the counters of a sandbox, by the slot it began as; those of one that is gone are all missing.
     pub fn usage(&self, slot: &SandboxId) -> Stats {

@@ -50,9 +50,10 @@ pub struct Abilities {
     /// Saving everything and starting from there.
     pub checkpoint: bool,
     pub memory_limit: bool,
-    /// No more processes inside than asked for. Otherwise the limit only keeps the machine safe.
+    /// No more processes inside than asked for, whoever they are. Otherwise the limit may be for each user inside, and
+    /// keeps the machine safe.
     pub process_limit: bool,
-    /// Several sandboxes can be started in one network namespace.
+    /// Several sandboxes can have one network between them.
     pub shared_network: bool,
     /// Programs have the machine's kernel below them. Otherwise they have one of their own.
     pub kernel_of_the_machine: bool,
@@ -71,7 +72,7 @@ pub trait Driver: Send + Sync {
     fn limits(&self, limits: Limits) -> Limits;
 
     /// What the supervisor is to know beyond what all drivers need. `init` is its own program.
-    fn launch(&self, spec: &Spec, init: &Path) -> Option<launch::Oci>;
+    fn launch(&self, spec: &Spec, init: &Path, kernel: launch::Kernel) -> Option<launch::Oci>;
 }
 
 /// The supervisor does it all.
@@ -104,7 +105,7 @@ impl Driver for Native {
         limits
     }
 
-    fn launch(&self, _: &Spec, _: &Path) -> Option<launch::Oci> {
+    fn launch(&self, _: &Spec, _: &Path, _: launch::Kernel) -> Option<launch::Oci> {
         None
     }
 }

@@ -57,7 +57,7 @@ impl Driver for Oci {
             checkpoint: false,
             memory_limit: true,
             process_limit: !self.is_gvisor(),
-            shared_network: !self.is_gvisor(),
+            shared_network: true,
             kernel_of_the_machine: !self.is_gvisor(),
         }
     }
@@ -75,7 +75,7 @@ impl Driver for Oci {
         }
     }
 
-    fn launch(&self, spec: &Spec, init: &Path) -> Option<launch::Oci> {
+    fn launch(&self, spec: &Spec, init: &Path, kernel: launch::Kernel) -> Option<launch::Oci> {
         let files = getrlimit(Resource::Nofile).maximum.map_or(OPEN_FILES, |most| most.min(OPEN_FILES));
         Some(launch::Oci {
             program: self.program.clone(),
@@ -83,6 +83,7 @@ impl Driver for Oci {
             gvisor: self.is_gvisor(),
             config: config(spec, files, self.is_gvisor()),
             init: init.to_owned(),
+            kernel,
         })
     }
 }
@@ -119,6 +120,9 @@ fn config(spec: &Spec, open_files: u64, gvisor: bool) -> Value {
         config["linux"]["seccomp"] = seccomp::profile();
         return config;
     }
+    // Its threads, which a cgroup counts, are not the sandbox's processes. It counts those itself, for each user.
+    let processes = limit("RLIMIT_NPROC", spec.limits.pids.into());
+    config["process"]["rlimits"].as_array_mut().into_iter().for_each(|all| all.push(processes.clone()));
     // Otherwise it makes a new one. Process 1 is the supervisor, which is in the sandbox's.
     let network = json!({"type": "network", "path": "/proc/1/ns/net"});
     config["linux"]["namespaces"].as_array_mut().into_iter().for_each(|all| all.push(network.clone()));
@@ -149,6 +153,7 @@ mod tests {
         Spec {
             id: SandboxId::new("a").expect("valid"),
             driver: Name::Runc,
+            kernel: Default::default(),
             hostname: "box".to_owned(),
             root: RootFs { layers: Vec::new(), host_dirs: Vec::new() },
             read_only_root: true,
@@ -180,7 +185,10 @@ mod tests {
         // Without one of its own a container is in the supervisor's, which is the sandbox's.
         let kinds: Vec<_> = made["linux"]["namespaces"].as_array().expect("a list").iter().collect();
         assert!(!kinds.contains(&&json!({"type": "network"})), "{kinds:?}");
-        assert!(config(&spec(), 1, true)["linux"]["seccomp"].is_null());
+        let gvisor = config(&spec(), 1, true);
+        assert!(gvisor["linux"]["seccomp"].is_null());
+        let processes = json!({"type": "RLIMIT_NPROC", "soft": 10, "hard": 10});
+        assert!(gvisor["process"]["rlimits"].as_array().is_some_and(|all| all.contains(&processes)));
     }
 
     #[test]

@@ -11,8 +11,8 @@ use tokio::io::AsyncReadExt;
 
 use super::{Abilities, Driver, Name, find};
 use crate::{
-    Exec, Exit, Limits, Native, Process, RootFs, SANDBOXD_PORT, Sandbox, SandboxId, Spec, TerminalSize, leak,
-    powers,
+    Exec, Exit, Kernel, Limits, Native, Process, RootFs, SANDBOXD_PORT, Sandbox, SandboxId, Spec,
+    TerminalSize, leak, powers,
 };
 
 /// A whole probe takes a second or two.
@@ -131,9 +131,7 @@ async fn clear_locked(directory: &Path) -> io::Result<()> {
 async fn use_it(driver: &dyn Driver, directory: &Path) -> Result<Abilities, String> {
     clear_locked(directory).await.map_err(|error| causes(&error))?;
     let native = Native::open(&directory.join("state")).map_err(|error| causes(&error))?;
-    let layer = directory.join("layer");
-    std::fs::create_dir(&layer).map_err(|error| causes(&error))?;
-    let sandbox = native.start(&spec(driver.name(), layer)).await.map_err(|error| causes(&error))?;
+    let sandbox = native.start(&spec(driver.name())).await.map_err(|error| causes(&error))?;
     let said = |result: Result<(), String>, what: &str| {
         result.inspect_err(|error| tracing::info!(driver = %driver.name(), error, "{what} does not work"))
     };
@@ -144,6 +142,7 @@ async fn use_it(driver: &dyn Driver, directory: &Path) -> Result<Abilities, Stri
     said(dial, "a connection to a port")?;
     let freeze = said(freeze(&sandbox).await, "freezing").is_ok();
     sandbox.delete().await.map_err(|error| causes(&error))?;
+    let shared = said(share(&native, driver).await, "a network for several sandboxes").is_ok();
     let (can, enforced) = (driver.abilities(), native.enforced());
     Ok(Abilities {
         exec: can.exec && exec,
@@ -151,6 +150,7 @@ async fn use_it(driver: &dyn Driver, directory: &Path) -> Result<Abilities, Stri
         freeze: can.freeze && freeze,
         memory_limit: can.memory_limit && enforced.memory,
         process_limit: can.process_limit && enforced.processes,
+        shared_network: can.shared_network && shared,
         user_namespace: can.user_namespace && !powers::here().is_rootless(),
         ..can
     })
@@ -174,12 +174,34 @@ async fn freeze(sandbox: &Sandbox) -> Result<(), String> {
     exec(sandbox, None).await
 }
 
-fn spec(driver: Name, layer: PathBuf) -> Spec {
+/// Two sandboxes with one network between them: with a kernel of its own, a driver has to have one for both.
+async fn share(native: &Native, driver: &dyn Driver) -> Result<(), String> {
+    let (kernel, joined) = match driver.abilities().kernel_of_the_machine {
+        true => (Kernel::Own, Kernel::Own),
+        false => (Kernel::Shared, Kernel::Of(id("first"))),
+    };
+    let spec = |name, kernel| Spec { id: id(name), kernel, ..spec(driver.name()) };
+    let first = native.start(&spec("first", kernel)).await.map_err(|error| causes(&error))?;
+    let network = first.network().map_err(|error| causes(&error))?.ok_or("it has ended")?;
+    let second = native.start_in(network, &spec("second", joined)).await.map_err(|error| causes(&error))?;
+    let used = exec(&second, None).await;
+    for sandbox in [second, first] {
+        sandbox.delete().await.map_err(|error| causes(&error))?;
+    }
+    used
+}
+
+fn id(name: &str) -> SandboxId {
+    SandboxId::new(name).expect("is a valid id")
+}
+
+fn spec(driver: Name) -> Spec {
     Spec {
-        id: SandboxId::new("probe").expect("is a valid id"),
+        id: id("probe"),
         driver,
+        kernel: Default::default(),
         hostname: "probe".to_owned(),
-        root: RootFs { layers: vec![layer], host_dirs: Vec::new() },
+        root: RootFs { layers: Vec::new(), host_dirs: Vec::new() },
         read_only_root: false,
         mounts: Vec::new(),
         memory_dirs: Vec::new(),

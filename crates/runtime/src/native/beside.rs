@@ -43,10 +43,11 @@ impl Spec {
             target: PathBuf::from(MEMORY).join(at.to_string()),
             read_only: false,
         };
-        let (driver, beside, resolv_conf, hosts, last_words, labels) = Default::default();
+        let (driver, kernel, beside, resolv_conf, hosts, last_words, labels) = Default::default();
         Self {
             id,
             driver,
+            kernel,
             hostname,
             root: RootFs { layers: vec![empty], host_dirs: Vec::new() },
             read_only_root: true,
@@ -80,8 +81,7 @@ pub fn open(shared: &Arc<Shared>, spec: &Spec) -> io::Result<Option<Beside>> {
         })
     };
     let names = spec.memory_dirs.iter().map(name).collect::<io::Result<Vec<_>>>()?;
-    let range = shared.ids.of(other.slot())?;
-    let first_id = range.ok_or_else(|| io::Error::other(format!("sandbox {id} holds no ids")))?.first;
+    let first_id = shared.ids.of(other.slot())?.first;
     let fds = descriptors(&other, !names.is_empty())?;
     Ok(Some(Beside { launch: launch::Beside { first_id, names }, fds }))
 }

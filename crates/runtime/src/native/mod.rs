@@ -175,6 +175,16 @@ impl Shared {
         self.expected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// One that was started, or taken over.
+    pub fn sandbox(&self, id: &SandboxId) -> Option<Sandbox> {
+        self.known().sandboxes.get(id).cloned()
+    }
+
+    /// All of those that are wanted.
+    pub fn sandboxes(&self, wanted: impl Fn(&Sandbox) -> bool) -> Vec<Sandbox> {
+        self.known().sandboxes.values().filter(|sandbox| wanted(sandbox)).cloned().collect()
+    }
+
     fn parked(&self) -> std::sync::MutexGuard<'_, Vec<slot::Slot>> {
         self.parked.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -47,11 +47,24 @@ pub struct Failure {
 }
 
 impl Slot {
-    /// Makes one. Nothing is left behind when it fails.
+    /// Makes one, with ids of its own. Nothing is left behind when it fails.
     async fn make(shared: &Arc<Shared>, base: Option<Base>) -> Result<Self, Failure> {
+        Self::make_with(shared, base, None).await
+    }
+
+    /// Makes one with the ids of another.
+    pub async fn with_ids_of(shared: &Arc<Shared>, other: SandboxId) -> Result<Self, Failure> {
+        Self::make_with(shared, None, Some(other)).await
+    }
+
+    async fn make_with(
+        shared: &Arc<Shared>,
+        base: Option<Base>,
+        ids_of: Option<SandboxId>,
+    ) -> Result<Self, Failure> {
         let name = new_name();
         shared.known().slots.insert(name.clone());
-        let made = make(shared, &name, base).await;
+        let made = make(shared, &name, base, ids_of).await;
         if made.is_err() {
             clear(shared, &name).await;
         }
@@ -86,10 +99,15 @@ impl Slot {
     }
 }
 
-async fn make(shared: &Arc<Shared>, name: &SandboxId, base: Option<Base>) -> Result<Slot, Failure> {
+async fn make(
+    shared: &Arc<Shared>,
+    name: &SandboxId,
+    base: Option<Base>,
+    ids_of: Option<SandboxId>,
+) -> Result<Slot, Failure> {
     let (mut described, directory) = {
         let (shared, name) = (shared.clone(), name.clone());
-        let made = tokio::task::spawn_blocking(move || prepare(&shared, &name)).await;
+        let made = tokio::task::spawn_blocking(move || prepare(&shared, &name, ids_of.as_ref())).await;
         made.expect("making a slot does not panic")?
     };
     described.image = base.as_ref().map(|base| base.image.clone());
@@ -126,9 +144,18 @@ async fn make(shared: &Arc<Shared>, name: &SandboxId, base: Option<Base>) -> Res
 }
 
 /// Makes everything that exists before the launcher: answers with what that is told, and the directory.
-fn prepare(shared: &Shared, name: &SandboxId) -> Result<(launch::Slot, OwnedFd), Failure> {
+fn prepare(
+    shared: &Shared,
+    name: &SandboxId,
+    ids_of: Option<&SandboxId>,
+) -> Result<(launch::Slot, OwnedFd), Failure> {
     let place = shared.slot_place(name);
-    let range = shared.ids.take(name).map_err(|source| failure("take a range of ids", None, source))?;
+    let ids = |range: io::Result<Range>| range.map_err(|source| failure("take a range of ids", None, source));
+    let mut range = ids(shared.ids.take(name))?;
+    if let Some(other) = ids_of {
+        // The supervisor's own stays: each has one.
+        range.first = ids(shared.ids.of(other))?.first;
+    }
     directories(&place, range).map_err(|(path, source)| failure("make directory", Some(path), source))?;
     let cgroups = shared
         .cgroups

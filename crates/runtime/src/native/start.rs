@@ -10,9 +10,10 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
 use super::beside::{self, Beside};
-use super::{SANDBOX_FILE, Shared, delete, slot};
+use super::slot::{self, Slot};
+use super::{SANDBOX_FILE, Shared, delete};
 use crate::driver::{self, Driver};
-use crate::{Error, Sandbox, SandboxId, Spec};
+use crate::{Error, Kernel, Sandbox, SandboxId, Spec};
 
 /// What a sandbox is made from: for the launcher, and for whoever adopts it.
 #[derive(serde::Serialize)]
@@ -45,7 +46,11 @@ async fn attempt(shared: &Arc<Shared>, spec: &Spec, network: Option<OwnedFd>) ->
     // Other runtimes mount the root themselves, and a root of other ids is made with those.
     let own = spec.driver == driver::Name::Native && spec.beside.is_none();
     let base = own.then(|| shared.base(&spec.root)).flatten();
-    let slot = slot::take(shared, base.as_ref()).await.map_err(|failure| of_slot(spec, failure))?;
+    let taken = match &spec.kernel {
+        Kernel::Of(other) => Slot::with_ids_of(shared, slot_of(shared, other)?).await,
+        Kernel::Own | Kernel::Shared => slot::take(shared, base.as_ref()).await,
+    };
+    let slot = taken.map_err(|failure| of_slot(spec, failure))?;
     if base.is_some() {
         *shared.expected() = base;
     }
@@ -85,6 +90,11 @@ async fn attempt(shared: &Arc<Shared>, spec: &Spec, network: Option<OwnedFd>) ->
         }
     }
     result
+}
+
+/// The slot of a sandbox whose kernel is to be joined.
+fn slot_of(shared: &Shared, sandbox: &SandboxId) -> Result<SandboxId, Error> {
+    shared.sandbox(sandbox).map(|it| it.slot().clone()).ok_or_else(|| Error::Ended(sandbox.clone()))
 }
 
 /// Makes a slot the sandbox's: its limits, what it is started from, its directory. Answers with the launch file, locked, and
@@ -158,8 +168,16 @@ fn launch_of(shared: &Shared, spec: &Spec, driver: &dyn Driver, beside: Option<l
             stdin: spec.process.stdin,
             terminal: spec.process.terminal,
         },
-        oci: driver.launch(spec, &shared.programs.supervisor),
+        oci: driver.launch(spec, &shared.programs.supervisor, kernel_of(shared, spec)),
         beside,
+    }
+}
+
+fn kernel_of(shared: &Shared, spec: &Spec) -> launch::Kernel {
+    match &spec.kernel {
+        Kernel::Own => launch::Kernel::Own,
+        Kernel::Shared => launch::Kernel::Shared,
+        Kernel::Of(other) => launch::Kernel::Joined(shared.place(other).join(launch::file::KERNEL)),
     }
 }
 

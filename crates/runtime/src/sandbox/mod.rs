@@ -1,6 +1,7 @@
 //! A handle on one sandbox of whatever driver. Holds nothing of it open: all state is the supervisor's or on disk.
 
 mod client;
+mod kernel;
 mod session;
 mod terminal;
 
@@ -195,11 +196,13 @@ impl Sandbox {
     }
 
     /// What it uses right now. Costs a few small reads, and nothing while nobody asks.
+    ///
+    /// Of a kernel that several share each is said to use the same.
     pub fn stats(&self) -> Stats {
         let counted = self.inner.shared.cgroups.usage(self.slot());
         match self.inner.shared.powers.is_rootless() && counted == Stats::default() {
             true => count::usage(self.inner.identity.pid),
-            false => counted,
+            false => self.with_part_of_kernel(counted),
         }
     }
 
@@ -234,6 +237,10 @@ impl Sandbox {
 
     /// Stops every process where it is. Until it is thawed nothing can be asked of the sandbox but to thaw or go.
     pub async fn freeze(&self) -> Result<(), Error> {
+        if self.kernel().is_some() {
+            let problem = "it shares its kernel with others, and only all of them can be frozen";
+            return Err(self.state("freeze the processes", None, io::Error::other(problem)));
+        }
         let sandbox = self.clone();
         let frozen = tokio::task::spawn_blocking(move || sandbox.inner.shared.cgroups.freeze(sandbox.slot()));
         let frozen = frozen.await.map_err(|error| self.state("freeze the processes", None, error.into()))?;
@@ -263,6 +270,7 @@ impl Sandbox {
         // Those who wait are told how it ended before the record of it is gone.
         if place.exists() && delete::kill_supervisor(shared, &place, self.slot()).await.is_ok() {
             let _ = self.settle();
+            self.settle_members().await;
         }
         delete::remove(shared, self.id(), self.slot()).await
     }
@@ -312,7 +320,8 @@ impl Sandbox {
     }
 
     fn oom_kills(&self) -> u64 {
-        self.inner.shared.cgroups.oom_kills(self.slot())
+        let kills = |slot: &SandboxId| self.inner.shared.cgroups.oom_kills(slot);
+        kills(self.slot()) + self.kernel().map_or(0, |kernel| kills(kernel.slot()))
     }
 
     /// What a status means, given how many processes had been killed for want of memory before.

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use asb_runtime::{
-    Ended, Exec, Exit, Images, Limits, Mount, Native, Process, Sandbox, SandboxId, Session, Spec, Stdin,
-    driver, leak,
+    Ended, Exec, Exit, Images, Kernel, Limits, Mount, Native, Process, Sandbox, SandboxId, Session, Spec,
+    Stdin, driver, leak,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// Longer than anything here takes, even on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The same tests on several drivers, in a module for each: `on_drivers! { [runc: Runc] [test, other_test] }`.
 macro_rules! on_drivers {
@@ -29,8 +29,22 @@ macro_rules! on_driver {
     };
 }
 
+/// The same tests on a kernel that others have as well.
+macro_rules! on_a_shared_kernel {
+    ($module:ident [$($test:ident),* $(,)?]) => {
+        mod $module {
+            $(#[tokio::test]
+            async fn $test() {
+                super::$test(crate::common::World::on_a_shared_kernel().await).await;
+            })*
+        }
+    };
+}
+
 pub struct World {
     pub native: Native,
+    /// What its sandboxes run on.
+    kernel: Kernel,
     /// What its sandboxes run under.
     pub driver: driver::Name,
     pub images: Images,
@@ -59,6 +73,15 @@ impl World {
         Self::made(driver::Name::Native, parent)
     }
 
+    /// One whose sandboxes share a kernel.
+    pub async fn on_a_shared_kernel() -> Self {
+        let mut world = Self::on(driver::Name::Gvisor);
+        world.kernel = Kernel::Shared;
+        let kernel = world.idle().await;
+        world.kernel = Kernel::Of(kernel.id().clone());
+        world
+    }
+
     fn made(driver: driver::Name, parent: &Path) -> Self {
         assert!(
             rustix::process::getuid().is_root(),
@@ -74,7 +97,7 @@ impl World {
         // Built once for all tests, and for the next run of them.
         let images =
             Images::open(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("images")).expect("images open");
-        Self { native, driver, images, directory }
+        Self { native, kernel: Kernel::Own, driver, images, directory }
     }
 
     /// A sandbox on the host image that runs `argv`.
@@ -85,6 +108,7 @@ impl World {
         Spec {
             id: SandboxId::new(id).expect("valid"),
             driver: self.driver,
+            kernel: self.kernel.clone(),
             hostname: "box".to_owned(),
             read_only_root: false,
             mounts: Vec::new(),
@@ -188,6 +212,11 @@ pub async fn output(mut session: Session, input: &[u8]) -> Output {
 
 pub async fn wait(sandbox: &Sandbox) -> Ended {
     tokio::time::timeout(PATIENCE, sandbox.wait()).await.expect("ends in time").expect("its end is known")
+}
+
+/// However a driver tells of it: as the signal, or as a shell would.
+pub fn ended_by(exit: Exit, signal: i32) -> bool {
+    exit == Exit::Signal(signal) || exit == Exit::Code(128 + signal)
 }
 
 /// The log, without time stamps.

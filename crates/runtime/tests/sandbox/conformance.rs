@@ -6,7 +6,7 @@ use asb_runtime::driver::Name;
 use asb_runtime::{Attach, Error, Exit, FailureKind, MemoryDir, Native, Stdin, TerminalSize, driver, leak};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::common::{World, eventually, exec, log, output, run, shell, volume, wait};
+use crate::common::{PATIENCE, World, ended_by, eventually, exec, log, output, run, shell, volume, wait};
 
 on_drivers! {
     [native: Native, runc: Runc, crun: Crun, gvisor: Gvisor]
@@ -24,8 +24,11 @@ on_drivers! {
         volume_in_memory_leaves_the_disk_alone,
         kernel_is_the_one_the_driver_promises,
         memory_bomb_ends_as_out_of_memory,
+        fork_bomb_is_bounded_and_deleted,
+        fork_bomb_of_many_users_hurts_nobody_else,
         streams_and_exit_code_of_a_program_come_back,
         program_that_is_missing_is_not_one_that_failed,
+        program_in_a_directory_closed_to_others_is_started,
         program_beside_the_main_one_is_signalled,
         terminal_is_one_and_has_its_size,
         main_process_reads_what_is_written_by_who_attaches,
@@ -40,11 +43,31 @@ on_drivers! {
     ]
 }
 
-on_drivers! { [native_limit: Native, runc_limit: Runc, crun_limit: Crun] [fork_bomb_is_bounded_and_deleted] }
-
-/// However a driver tells of it: as the signal, or as a shell would.
-fn ended_by(exit: Exit, signal: i32) -> bool {
-    exit == Exit::Signal(signal) || exit == Exit::Code(128 + signal)
+// But for what counts sandboxes, or is about limits, which are the kernel's: `kernel` has that. And keys that are signals
+// reach a main process with a terminal only where it has a kernel of its own.
+on_a_shared_kernel! {
+    gvisor_shared
+    [
+        main_process_is_ended_by_a_signal,
+        main_process_gets_the_signals_it_listens_for,
+        sandbox_without_a_command_idles_until_it_is_told_to_stop,
+        program_sees_its_own_names_user_directory_and_environment,
+        root_is_written_to_by_its_own_root,
+        read_only_root_refuses_writes_but_not_to_volumes,
+        volume_is_shared_with_the_machine_and_keeps_its_ids,
+        part_of_a_volume_stays_in_it,
+        volume_in_memory_leaves_the_disk_alone,
+        kernel_is_the_one_the_driver_promises,
+        streams_and_exit_code_of_a_program_come_back,
+        program_that_is_missing_is_not_one_that_failed,
+        program_in_a_directory_closed_to_others_is_started,
+        program_beside_the_main_one_is_signalled,
+        terminal_is_one_and_has_its_size,
+        main_process_reads_what_is_written_by_who_attaches,
+        last_words_of_the_main_process_are_kept,
+        server_inside_is_reached_and_a_closed_port_is_refused,
+        killed_supervisor_ends_everything,
+    ]
 }
 
 async fn output_is_in_the_log_and_the_exit_code_is_kept(world: World) {
@@ -250,6 +273,40 @@ except BlockingIOError: print(count, flush=True)";
     world.finish().await;
 }
 
+/// Whoever counts processes for each user can be had by one that is many; then the cgroup holds, or memory.
+async fn fork_bomb_of_many_users_hurts_nobody_else(world: World) {
+    let mut spec = world.spec(&[]);
+    (spec.limits.pids, spec.limits.memory_bytes) = (40, Some(128 << 20));
+    let (bomb, neighbour) = (world.native.start(&spec).await.expect("starts"), world.idle().await);
+    let script = "import os, sys, time
+if not os.path.exists('/.asb/sandboxd'): sys.exit('not inside a sandbox')
+def forks():
+    try: return os.fork()
+    except OSError: return None
+for user in range(1000, 1100):
+    if forks() == 0:
+        os.setgid(user); os.setuid(user)
+        while forks() is not None: pass
+        time.sleep(1000)
+print('done', flush=True)
+time.sleep(1000)";
+    let most = driver::find(world.driver).expect("found").limits(spec.limits);
+    let mut session = bomb.exec(&exec(&["python3", "-c", script])).await.expect("starts");
+    let mut said = [0; 4];
+    // It may take its own sandbox along.
+    let through = tokio::time::timeout(PATIENCE, session.stdout.read_exact(&mut said)).await;
+    let used = bomb.stats();
+    assert!(used.pids <= Some(most.pids.into()), "{used:?} are more than {most:?}, {through:?}");
+    assert!(used.memory_bytes <= most.memory_bytes, "{used:?} is more than {most:?}");
+    assert_eq!(run(&neighbour, &shell("echo alive")).await.stdout, "alive\n");
+    assert_eq!(
+        wait(&world.start(&["true"]).await).await.exit,
+        Exit::Code(0),
+        "and there is room for another"
+    );
+    world.finish().await;
+}
+
 async fn streams_and_exit_code_of_a_program_come_back(world: World) {
     let sandbox = world.idle().await;
     let mut program = shell("tr a-z A-Z; echo problem >&2; exit 3");
@@ -283,6 +340,20 @@ async fn program_that_is_missing_is_not_one_that_failed(world: World) {
     nowhere.cwd = Some("/no/where".into());
     let failed = sandbox.exec(&nowhere).await.map(|_| ());
     assert!(matches!(failed, Err(Error::Program { kind: FailureKind::Directory, .. })), "{failed:?}");
+    world.finish().await;
+}
+
+async fn program_in_a_directory_closed_to_others_is_started(world: World) {
+    let mut spec = world.spec(&[]);
+    (spec.process.uid, spec.process.gid, spec.process.cwd) = (1000, 1000, "/tmp".into());
+    let sandbox = world.native.start(&spec).await.expect("starts");
+    let close =
+        "mkdir -m 700 own && cp /usr/bin/true own/there && chmod 700 own/there && mkdir -m 500 own/in";
+    assert_eq!(run(&sandbox, &shell(close)).await.exit, Exit::Code(0));
+    let mut there = exec(&["/tmp/own/there"]);
+    there.cwd = Some("/tmp/own/in".into());
+    assert_eq!(run(&sandbox, &there).await.exit, Exit::Code(0));
+    assert!(sandbox.exec(&exec(&["/tmp/own/missing"])).await.is_err());
     world.finish().await;
 }
 

@@ -13,7 +13,10 @@ async fn every_driver_works_here_and_leaves_nothing() {
         let probe = cache.try_again(name).await;
         assert!(probe.works(), "{name} does not work on this machine (tools/test installs it): {probe:#?}");
         let can = probe.abilities;
-        assert!(can.exec && can.terminal && can.freeze && can.user_namespace, "{probe:#?}");
+        assert!(
+            can.exec && can.terminal && can.freeze && can.user_namespace && can.shared_network,
+            "{probe:#?}"
+        );
         assert_eq!(can.kernel_of_the_machine, name != Name::Gvisor);
         assert_eq!(cache.known(name), Some(probe), "it is remembered");
     }

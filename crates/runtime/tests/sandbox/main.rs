@@ -12,6 +12,7 @@ mod driver;
 mod exec;
 mod exhaust;
 mod image;
+mod kernel;
 mod life;
 mod limits;
 mod quota;

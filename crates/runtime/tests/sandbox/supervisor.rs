@@ -1,6 +1,7 @@
 //! The supervisor against clients that are broken, hostile or from another time.
 
 use std::path::PathBuf;
+use std::process::Command;
 
 use asb_runtime::Sandbox;
 use tokio_seqpacket::UnixSeqpacket;
@@ -92,24 +93,70 @@ async fn thousands_of_connections_and_deaf_clients_do_not_stop_it() {
     world.finish().await;
 }
 
+/// What the kernel shows of the supervisor of a sandbox.
+fn process(world: &World, sandbox: &Sandbox) -> PathBuf {
+    let identity =
+        socket(world, sandbox).parent().expect("run").parent().expect("state").join("started.json");
+    let identity: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(identity).expect("there")).expect("parses");
+    PathBuf::from(format!("/proc/{}", identity["pid"]))
+}
+
+/// A line of a `status` file, without its name.
+fn field(status: &str, name: &str) -> String {
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+    line.trim().to_owned()
+}
+
+on_drivers! {
+    [native: Native, runc: Runc, crun: Crun, gvisor: Gvisor] [supervisor_holds_no_capability_once_it_serves]
+}
+on_drivers! { [runc_outside: Runc, crun_outside: Crun, gvisor_outside: Gvisor] [supervisor_outside_can_do_nothing_but_ask] }
+
+async fn supervisor_holds_no_capability_once_it_serves(world: World) {
+    let sandbox = world.idle().await;
+    let status = std::fs::read_to_string(process(&world, &sandbox).join("status")).expect("readable");
+    for set in ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"] {
+        assert_eq!(field(&status, set), "0000000000000000", "{set} {status}");
+    }
+    assert_eq!(field(&status, "NoNewPrivs:"), "1", "{status}");
+    world.finish().await;
+}
+
+/// It is root, for it owns the container's user namespace; but no program that it starts gets what root has elsewhere, and
+/// nothing of the machine can be written to.
+async fn supervisor_outside_can_do_nothing_but_ask(world: World) {
+    let sandbox = world.idle().await;
+    let process = process(&world, &sandbox);
+    let status = std::fs::read_to_string(process.join("status")).expect("readable");
+    assert_eq!(field(&status, "CapBnd:"), "0000000000000000", "{status}");
+    let write = |path: &str| {
+        let enter = format!("--mount={}", process.join("ns/mnt").display());
+        let script = format!("echo > {path}");
+        let tried =
+            Command::new("nsenter").args([enter.as_str(), "sh", "-c", &script]).output().expect("runs");
+        (tried.status.success(), String::from_utf8_lossy(&tried.stderr).into_owned())
+    };
+    let here = world.directory.path().join("made");
+    let here = here.to_str().expect("text");
+    for path in ["/etc/made", "/usr/made", "/var/made", here, "/proc/sys/vm/drop_caches"] {
+        let (done, said) = write(path);
+        assert!(!done && said.contains("Read-only file system"), "{path}: {done} {said}");
+    }
+    assert_eq!(run(&sandbox, &shell("echo works > /x; cat /x")).await.stdout, "works\n");
+    world.finish().await;
+}
+
 #[tokio::test]
 async fn idle_supervisor_is_small_and_keeps_few_descriptors() {
     let world = World::new();
     let sandbox = world.idle().await;
-    let identity =
-        socket(&world, &sandbox).parent().expect("run").parent().expect("state").join("started.json");
-    let identity: serde_json::Value =
-        serde_json::from_str(&std::fs::read_to_string(identity).expect("there")).expect("parses");
-    let process = PathBuf::from(format!("/proc/{}", identity["pid"]));
+    let process = process(&world, &sandbox);
     let status = std::fs::read_to_string(process.join("status")).expect("readable");
-    let field = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
-        line.trim().to_owned()
-    };
+    let field = |name: &str| field(&status, name);
     let kilobytes: u64 = field("RssAnon:").trim_end_matches(" kB").parse().expect("a number");
     assert!(kilobytes < 512, "{status}");
     println!("supervisor: {} resident, {} of it its own", field("VmRSS:"), field("RssAnon:"));
-    assert_eq!(field("CapPrm:"), "0000000000000000");
     let before = descriptors(&process);
     assert!(before.len() <= 10, "{before:#?}");
     assert!(!before.iter().any(|path| path.contains("sandbox.json")), "{before:#?}");

@@ -11,7 +11,7 @@ use rustix::process::Pid;
 use rustix::termios::Winsize;
 use serde_json::json;
 
-use super::{Container, NAME, find, pid_of, process, read_pid, said};
+use super::{Container, find, pid_of, process, read_pid, said};
 use crate::peer::{Running, receive, refusal};
 use crate::spawn::{Program, failed};
 
@@ -130,7 +130,7 @@ impl Container {
             console = Some(Console::listen(&path, size)?);
             command.arg("--console-socket").arg(path);
         }
-        command.arg("--process").arg(json).arg(NAME);
+        command.arg("--process").arg(json).arg(&self.name);
         let [stdin, stdout, stderr] = stdio.map(|file| file.map_or_else(Stdio::null, Stdio::from));
         command.stdin(stdin).stdout(stdout).stderr(stderr);
         begin(command, What::Exec(console), files)
@@ -142,7 +142,7 @@ impl Container {
         let path = files.with_extension("sock");
         let socket = listen(&path)?;
         let mut command = self.command(&files.with_extension("log"));
-        command.args(["port-forward", "--stream"]).arg(path).arg(NAME).arg(port.to_string());
+        command.args(["port-forward", "--stream"]).arg(path).arg(&self.name).arg(port.to_string());
         begin(quiet(command), What::Dial(socket), files)
     }
 
@@ -156,7 +156,7 @@ impl Container {
         if let Some(inside) = inside {
             command.arg("--pid").arg(inside.to_string());
         }
-        command.arg(NAME).arg(signal.to_string());
+        command.arg(&self.name).arg(signal.to_string());
         begin(quiet(command), What::Signal, files)
     }
 

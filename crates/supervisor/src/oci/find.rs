@@ -12,32 +12,35 @@ use crate::spawn::{Prepared, Program, not_entered, not_executed};
 /// What is here cannot be seen from outside the container.
 const UNSEEN: [&str; 2] = ["/proc", "/dev"];
 
+/// What cannot be seen from here is left to the runtime.
 pub fn program(inside: &Inside, program: &Program) -> Result<(), Failed> {
     let cwd = Path::new(&program.cwd);
-    if !unseen(cwd) {
-        let kind = kind_of(inside, cwd).map_err(|errno| not_entered(errno, &program.cwd))?.0;
-        if kind != FileType::Directory {
-            return Err(not_entered(Errno::NOTDIR, &program.cwd));
-        }
+    let kind = kind_of(inside, cwd).map_err(|errno| not_entered(errno, &program.cwd))?;
+    if kind.is_some_and(|(kind, _)| kind != FileType::Directory) {
+        return Err(not_entered(Errno::NOTDIR, &program.cwd));
     }
     let mut reason = Errno::NOENT;
     for candidate in Prepared::new(program)?.candidates() {
         let path: PathBuf = cwd.join(candidate);
         match kind_of(inside, &path) {
-            _ if unseen(&path) => return Ok(()),
-            Ok((FileType::RegularFile, mode)) if mode & 0o111 != 0 => return Ok(()),
-            Ok(_) => reason = Errno::ACCESS,
+            Ok(None) => return Ok(()),
+            Ok(Some((FileType::RegularFile, mode))) if mode & 0o111 != 0 => return Ok(()),
+            Ok(Some(_)) => reason = Errno::ACCESS,
             Err(_) => {}
         }
     }
     Err(not_executed(reason, program.argv.first().map_or("", String::as_str)))
 }
 
-fn unseen(path: &Path) -> bool {
-    UNSEEN.iter().any(|place| path.starts_with(place))
-}
-
-fn kind_of(inside: &Inside, path: &Path) -> Result<(FileType, u32), Errno> {
-    let mode = fstat(inside.find(path)?)?.st_mode;
-    Ok((FileType::from_raw_mode(mode), mode))
+/// What is there, and its mode; `None` for what cannot be seen from here, as a directory that its user has closed.
+fn kind_of(inside: &Inside, path: &Path) -> Result<Option<(FileType, u32)>, Errno> {
+    if UNSEEN.iter().any(|place| path.starts_with(place)) {
+        return Ok(None);
+    }
+    let found = match inside.find(path) {
+        Err(Errno::ACCESS) => return Ok(None),
+        found => found?,
+    };
+    let mode = fstat(found)?.st_mode;
+    Ok(Some((FileType::from_raw_mode(mode), mode)))
 }

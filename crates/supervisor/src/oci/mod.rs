@@ -14,13 +14,15 @@
 mod ask;
 mod find;
 mod ground;
+mod kernel;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use asb_supervisor::launch::{self, Failure, Launch, Oci, Slot};
-use rustix::process::Pid;
+use asb_supervisor::launch::{self, Failure, Kernel, Launch, Oci, Slot, file};
+use asb_supervisor::wire::Status;
+use rustix::process::{Gid, Pid, Uid};
 use serde_json::{Value, json};
 
 use self::ask::Console;
@@ -33,10 +35,13 @@ use crate::serve::{Server, Way, signals};
 use crate::spawn::Program;
 use crate::step::{Result, Step};
 use crate::streams::MainStreams;
-use crate::{root, skeleton};
+use crate::{rights, root, skeleton};
 
-/// The only container of a runtime's state directory.
-const NAME: &str = "c";
+/// Where the runtime keeps its own state.
+const STATE: &str = "state";
+
+/// What the runtime says of the end of a container that is waited for.
+const END: &str = "end.json";
 
 /// Half a millisecond each: as long as a start may take on a machine that is very busy.
 const LISTENING_TRIES: u32 = 10_000;
@@ -46,6 +51,10 @@ pub struct Container {
     program: PathBuf,
     flags: Vec<String>,
     pub gvisor: bool,
+    /// What the runtime calls it.
+    name: String,
+    /// It runs on a kernel that other containers have as well, and does not end with this process alone.
+    joined: bool,
     /// Where in this mount namespace everything is kept.
     place: PathBuf,
     inside: Inside,
@@ -57,8 +66,8 @@ pub struct Container {
 
 /// Mounts the root, lets the runtime run the main process in it, and watches that.
 pub fn begin(slot: &Slot, launch: Launch, oci: Oci, kept: Kept, shared: Option<Shared>) -> Result<Begun> {
-    let Oci { program, flags, gvisor, mut config, init } = oci;
-    let place = ground::choose(&launch, &program);
+    let Oci { program, flags, gvisor, mut config, init, kernel } = oci;
+    let place = ground::choose(&launch, &program, &kernel);
     let scratch = ground::scratch(&place)?;
     let namespace = kept.namespace.mapped_for(&launch.main)?;
     let inside = root::stack(slot, &launch.image, Some(&namespace), (&scratch, &place))?;
@@ -80,8 +89,12 @@ pub fn begin(slot: &Slot, launch: Launch, oci: Oci, kept: Kept, shared: Option<S
     shared.iter().try_for_each(|shared| ground::shared_memory(shared, &place, &mut config))?;
     let last_words = launch.last_words.as_ref();
     let last_words = last_words.map(|path| ground::last_words(path, &place, &mut config)).transpose()?;
-    ground::prepare(gvisor, &kept.outer)?;
+    let name = kernel::prepare(&kernel, &place, &place.join(STATE), &mut config)?;
+    ground::prepare(gvisor, &place, &kept.outer)?;
 
+    // Here the supervisor stays root, and has nothing but that to write there with.
+    rustix::fs::fchown(&kept.run, Some(Uid::ROOT), Some(Gid::ROOT)).step_at("take over", file::RUN)?;
+    Log::make(&kept.run, 0).step_at("take over", file::LOG)?;
     let log = Log::new(kept.run, launch.log_bytes);
     let (stdio, streams) = MainStreams::make(launch.main.stdin, launch.main.terminal)?;
     let terminal = launch.main.terminal;
@@ -97,9 +110,12 @@ pub fn begin(slot: &Slot, launch: Launch, oci: Oci, kept: Kept, shared: Option<S
     config["process"] =
         process(&config["process"], &main, first.into_iter().chain(main.argv.clone()), terminal);
     let process = config["process"].clone();
-    let container = Container { program, flags, gvisor, place, inside, process, commands: 0 };
+    let joined = matches!(kernel, Kernel::Joined(_));
+    let container = Container { program, flags, gvisor, name, joined, place, inside, process, commands: 0 };
     let signals = signals().step("watch for children")?;
     let (main, streams) = container.run(&mut config, stdio, streams)?;
+    ground::close()?;
+    rights::keep_nothing_but_ids()?;
     Ok((Server::new(Way::Oci(container), kept.listener, signals, streams), log, Some(main), last_words))
 }
 
@@ -130,7 +146,7 @@ impl Container {
         let path = bundle.join("config.json");
         std::fs::write(&path, config.to_string()).step_at("write", &path)?;
         let [stdin, stdout, stderr] = files.map(|file| file.map_or_else(Stdio::null, Stdio::from));
-        command.arg(NAME).stdin(stdin).stdout(stdout).stderr(stderr);
+        command.arg(&self.name).stdin(stdin).stdout(stdout).stderr(stderr);
         let status = command.status().step_at("run", &self.program)?;
         // Here are the last copies of the output's ends that are not the container's.
         drop(command);
@@ -138,8 +154,11 @@ impl Container {
             let step = format!("run the container by {}: {}", self.program.display(), said(&log));
             return Err(Failure { step, path: None, errno: libc::EIO, program: None });
         }
-        // For gVisor that is the process of its kernel, which ends as the main process does.
-        let main = read_pid(&pid_file).step_at("read", &pid_file)?;
+        let main = match self.joined {
+            true => self.wait_for_end()?,
+            // For gVisor that is the process of its kernel, which ends as the main process does.
+            false => read_pid(&pid_file).step_at("read", &pid_file)?,
+        };
         if !self.gvisor {
             until_it_listens(main);
         }
@@ -147,6 +166,32 @@ impl Container {
             streams.take_terminal(console.terminal().map_err(init::program_failure)?)?;
         }
         Ok((main, streams))
+    }
+
+    /// Where the kernel outlives the container: a process of the runtime that ends as the main process does.
+    fn wait_for_end(&self) -> Result<Pid> {
+        let path = self.place.join(END);
+        let end = std::fs::File::create(&path).step_at("create", &path)?;
+        let mut command = self.command(Path::new("/dev/null"));
+        command.arg("wait").arg(&self.name).stdin(Stdio::null()).stdout(end).stderr(Stdio::null());
+        Ok(pid_of(&command.spawn().step_at("run", &self.program)?))
+    }
+
+    /// How the main process ended, when whoever stands for it has ended like this.
+    pub fn status_of_main(&self, status: Status) -> Status {
+        match self.joined {
+            true => kernel::status(&std::fs::read_to_string(self.place.join(END)).unwrap_or_default()),
+            false => status,
+        }
+    }
+
+    /// Begins to take the container off a kernel that goes on without it.
+    pub fn leave(&self) -> Option<Pid> {
+        let mut command = self.command(Path::new("/dev/null"));
+        command.args(["delete", "--force"]).arg(&self.name);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let begun = self.joined.then(|| command.spawn().ok()).flatten();
+        begun.as_ref().map(pid_of)
     }
 
     /// The runtime, about to be told a command; `log` is where it says what went wrong.
@@ -157,7 +202,7 @@ impl Container {
             .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
             .current_dir("/")
             .arg("--root")
-            .arg(self.place.join("state"))
+            .arg(self.place.join(STATE))
             .arg("--log")
             .arg(log)
             .args(["--log-format", "json"])
