@@ -6,6 +6,7 @@
 mod cursor;
 mod disk;
 mod entry;
+mod journal;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -24,7 +25,8 @@ pub(crate) use entry::{Draft, Entry, Key, Meta};
 pub(crate) use state::{Change, Compacted};
 pub(crate) use write::{Expect, Op, Write, WriteError};
 
-use disk::{CEILING, Command, Disk, NUMBERS, OBJECTS};
+use disk::{Command, Disk, NUMBERS, OBJECTS, REVISION};
+use journal::{Journal, Kept};
 use state::State;
 
 /// Called for every change, under the store's lock: it must be quick and must not call back.
@@ -84,11 +86,11 @@ impl Shared {
 impl Store {
     pub fn open(path: &Path, fields: Fields, tap: Tap) -> Result<Self, redb::Error> {
         let db = disk::open(path)?;
-        let (state, ceiling) = load(&db, fields)?;
+        let Loaded { state, journal, pending } = load(&db, &path.with_extension("journal"), fields)?;
         let progress = watch::Sender::new(Progress { settled: state.settled, failure: None });
         let shared = Arc::new(Shared { state: RwLock::new(state), tap, progress });
         let (queue, commands) = mpsc::channel();
-        let disk = Disk { path: path.to_owned(), db: Some(db), shared: shared.clone(), ceiling };
+        let disk = Disk { path: path.to_owned(), db: Some(db), shared: shared.clone(), journal, pending };
         std::thread::Builder::new()
             .name("store-disk".into())
             .spawn(move || disk.run(commands))
@@ -190,34 +192,58 @@ impl Store {
     }
 }
 
-fn load(db: &Database, fields: Fields) -> Result<(State, u64), redb::Error> {
-    let mut state = State::default();
+/// What was on disk.
+struct Loaded {
+    state: State,
+    journal: Journal,
+    /// In the journal, and not yet in the database.
+    pending: Vec<Arc<Change>>,
+}
+
+fn load(db: &Database, journal: &Path, fields: Fields) -> Result<Loaded, redb::Error> {
+    let store = disk::identify(db)?;
     let transaction = db.begin_read()?;
-    let ceiling = match transaction.open_table(NUMBERS) {
-        Ok(numbers) => numbers.get(CEILING)?.map_or(0, |value| value.value()),
-        Err(redb::TableError::TableDoesNotExist(_)) => 0,
-        Err(error) => return Err(error.into()),
-    };
-    state.revision = ceiling;
-    state.settled = ceiling;
-    state.started = ceiling;
-    let objects = match transaction.open_table(OBJECTS) {
-        Ok(objects) => objects,
-        Err(redb::TableError::TableDoesNotExist(_)) => return Ok((state, ceiling)),
-        Err(error) => return Err(error.into()),
-    };
+    let saved = transaction.open_table(NUMBERS)?.get(REVISION)?.map_or(0, |value| value.value());
+    let (journal, kept) = Journal::open(journal, store, saved).map_err(redb::StorageError::Io)?;
+    let revision = kept.last().map_or(saved, |last| last.revision);
+    let mut state = State::at(revision);
+
     let mut names: HashMap<Arc<str>, Arc<str>> = HashMap::new();
-    for row in objects.iter()? {
-        let (revision, value) = row?;
-        let (mut key, entry) = Entry::from_disk(value.value(), fields).ok_or_else(|| {
-            redb::Error::Corrupted(format!(
-                "the object stored at revision {} is not readable",
-                revision.value()
-            ))
-        })?;
-        // One name for all objects of a collection.
-        key.collection = names.entry(key.collection.clone()).or_insert(key.collection).clone();
-        state.load(key, entry);
+    // One name for all objects of a collection.
+    let mut shared = |key: Key| Key {
+        collection: names.entry(key.collection.clone()).or_insert(key.collection).clone(),
+        path: key.path,
+    };
+    let unreadable = |revision: u64| {
+        redb::Error::Corrupted(format!("what was stored at revision {revision} is not readable"))
+    };
+    match transaction.open_table(OBJECTS) {
+        Ok(objects) => {
+            for row in objects.iter()? {
+                let (revision, value) = row?;
+                let read = Entry::from_disk(value.value(), fields);
+                let (key, entry) = read.ok_or_else(|| unreadable(revision.value()))?;
+                state.load(shared(key), entry);
+            }
+        }
+        Err(redb::TableError::TableDoesNotExist(_)) => {}
+        Err(error) => return Err(error.into()),
     }
-    Ok((state, ceiling))
+    let mut pending = Vec::new();
+    for kept in kept {
+        let (key, entry) = written(&kept, fields).ok_or_else(|| unreadable(kept.revision))?;
+        pending.push(Arc::new(
+            state.replay(kept.revision, shared(key), entry).ok_or_else(|| unreadable(kept.revision))?,
+        ));
+    }
+    Ok(Loaded { state, journal, pending })
+}
+
+/// What a change of the journal did to which object; `None` for one that was deleted.
+fn written(kept: &Kept, fields: Fields) -> Option<(Key, Option<Entry>)> {
+    if !kept.deleted {
+        return Entry::from_disk(&kept.text, fields).map(|(key, entry)| (key, Some(entry)));
+    }
+    let (collection, path) = std::str::from_utf8(&kept.text).ok()?.split_once('/')?;
+    Some((Key { collection: collection.into(), path: path.into() }, None))
 }

@@ -88,6 +88,11 @@ impl Collection {
 }
 
 impl State {
+    /// The state of a process that starts from here.
+    pub fn at(revision: u64) -> Self {
+        Self { revision, settled: revision, started: revision, ..Self::default() }
+    }
+
     pub fn collection(&mut self, name: &Arc<str>) -> &mut Collection {
         let start = self.started;
         self.collections.entry(name.clone()).or_insert_with(|| Collection::new(start))
@@ -162,17 +167,31 @@ impl State {
         self.collection(&key.collection).objects.insert(key.path, Arc::new(entry));
     }
 
+    /// Does once more what was done before the start; without an entry the object was deleted. Answers with the change that it
+    /// was; `None` when something is deleted that is not there.
+    pub fn replay(&mut self, revision: u64, key: Key, entry: Option<Entry>) -> Option<Change> {
+        let previous = self.get(&key).cloned();
+        let deleted = entry.is_none();
+        let entry = entry.map(Arc::new).or_else(|| previous.clone())?;
+        let change = Change { revision, key, deleted, entry, previous };
+        self.put(&change);
+        Some(change)
+    }
+
     pub fn publish(&mut self, change: Arc<Change>) {
+        self.put(&change);
+        self.revision = change.revision;
+        self.collection(&change.key.collection).remember(change);
+    }
+
+    fn put(&mut self, change: &Change) {
         let current = (!change.deleted).then_some(&*change.entry);
         self.index(&change.key, change.previous.as_deref(), current);
-        let collection = self.collection(&change.key.collection);
-        if change.deleted {
-            collection.objects.remove(&change.key.path);
-        } else {
-            collection.objects.insert(change.key.path.clone(), change.entry.clone());
-        }
-        collection.remember(change.clone());
-        self.revision = change.revision;
+        let objects = &mut self.collection(&change.key.collection).objects;
+        match change.deleted {
+            true => objects.remove(&change.key.path),
+            false => objects.insert(change.key.path.clone(), change.entry.clone()),
+        };
     }
 
     /// Wakes the watchers of a collection that look ahead.

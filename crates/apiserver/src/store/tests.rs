@@ -13,9 +13,24 @@ fn without_disk() -> (Store, mpsc::Receiver<Command>) {
 }
 
 fn put(store: &Store, name: &str) -> Result<Arc<Entry>, WriteError> {
-    let object = json!({ "apiVersion": "v1", "kind": "Thing", "metadata": { "name": name, "uid": name } });
+    put_sized(store, name, 0)
+}
+
+fn put_sized(store: &Store, name: &str, bytes: usize) -> Result<Arc<Entry>, WriteError> {
+    let object = json!({ "apiVersion": "v1", "kind": "Thing", "metadata": { "name": name, "uid": name },
+        "data": "x".repeat(bytes) });
     let key = Key::new(&"things".into(), "ns", name);
     store.write(Write { key, expect: Expect::Absent, op: Op::Put(Draft::of(&object, &[])) })
+}
+
+fn delete(store: &Store, entry: &Entry) {
+    let key = Key::new(&"things".into(), "ns", &entry.meta.name);
+    let write = Write { key, expect: Expect::Revision(entry.revision), op: Op::Delete(None) };
+    store.write(write).expect("it is there");
+}
+
+fn open(path: &Path) -> Store {
+    Store::open(path, |_| &[], Box::new(|_| {})).expect("readable")
 }
 
 #[tokio::test]
@@ -41,9 +56,12 @@ async fn refusing_disk_is_asked_again_and_nothing_is_lost_or_taken_in_meanwhile(
     let home = dir.path().join("not-there-yet");
     let (store, commands) = without_disk();
     let path = home.join("store.redb");
-    let disk = Disk { path: path.clone(), db: None, shared: store.shared.clone(), ceiling: 0 };
+    let (journal, _) = Journal::open(&dir.path().join("journal"), 0, 0).expect("made");
+    let shared = store.shared.clone();
+    let disk = Disk { path: path.clone(), db: None, shared, journal, pending: Vec::new() };
     let thread = std::thread::spawn(move || disk.run(commands));
-    let entry = put(&store, "a").expect("the disk has not been asked");
+    // Too large for the journal.
+    let entry = put_sized(&store, "a", 2 << 20).expect("the disk has not been asked");
     let refused = store.settled(entry.revision).await;
     assert!(matches!(refused, Err(WriteError::Storage(_))), "{refused:?}");
     assert!(matches!(put(&store, "b"), Err(WriteError::Storage(_))), "no more until this is on disk");
@@ -54,6 +72,88 @@ async fn refusing_disk_is_asked_again_and_nothing_is_lost_or_taken_in_meanwhile(
     put(&store, "b").expect("all is well again");
     store.stop().await;
     thread.join().expect("ended");
-    let reopened = Store::open(&path, |_| &[], Box::new(|_| {})).expect("readable");
-    assert_eq!(reopened.list("things", "").entries.len(), 2);
+    assert_eq!(open(&path).list("things", "").entries.len(), 2);
+}
+
+/// The store as it would be found if the machine stopped now.
+fn copy(path: &Path, to: &Path) -> std::path::PathBuf {
+    let files = [path.to_owned(), path.with_extension("journal")];
+    let changed =
+        || files.each_ref().map(|file| file.metadata().and_then(|it| it.modified()).expect("there"));
+    loop {
+        let before = changed();
+        for from in &files {
+            std::fs::copy(from, to.join(from.file_name().expect("a file"))).expect("copied");
+        }
+        if changed() == before {
+            return to.join(path.file_name().expect("a file"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_only_the_journal_has_is_there_after_a_crash() {
+    let [dir, crashed, again] = std::array::from_fn(|_| tempfile::tempdir().expect("a directory"));
+    let path = dir.path().join("store.redb");
+    let store = open(&path);
+    let old = put(&store, "old").expect("written");
+    store.stop().await;
+    let store = open(&path);
+    let [kept, gone] = ["kept", "gone"].map(|name| put(&store, name).expect("written"));
+    delete(&store, &gone);
+    delete(&store, &old);
+    let last = store.revision();
+    store.settled(last).await.expect("on disk");
+
+    let found = copy(&path, crashed.path());
+    let names = |store: &Store| -> Vec<_> {
+        store.list("things", "").entries.iter().map(|entry| entry.meta.name.to_string()).collect()
+    };
+    let after = open(&found);
+    assert_eq!((names(&after), after.revision()), (vec!["kept".to_owned()], last));
+    assert!(after.find("kept").is_some() && after.find("old").is_none(), "indexes are right");
+    assert_eq!(after.get(&Key::new(&"things".into(), "ns", "kept")).expect("there").bytes, kept.bytes);
+    // And once more, with what was in the journal before and what has come since.
+    let more = put(&after, "more").expect("written");
+    after.settled(more.revision).await.expect("on disk");
+    let after = open(&copy(&found, again.path()));
+    assert_eq!((names(&after), after.revision()), (vec!["kept".to_owned(), "more".to_owned()], last + 1));
+    after.stop().await;
+    let database = again.path().join("store.redb");
+    std::fs::remove_file(database.with_extension("journal")).expect("it is not needed");
+    assert_eq!(names(&open(&database)), ["kept", "more"], "a clean stop leaves all in the database");
+}
+
+#[tokio::test]
+async fn database_that_is_another_one_does_not_get_what_the_journal_has() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("store.redb");
+    let store = open(&path);
+    let entry = put(&store, "a").expect("written");
+    store.settled(entry.revision).await.expect("on disk");
+    store.stop().await;
+    std::fs::remove_file(&path).expect("removed");
+    assert!(open(&path).list("things", "").entries.is_empty());
+}
+
+#[tokio::test]
+async fn more_than_the_journal_holds_is_all_there_after_a_crash() {
+    let [dir, crashed] = std::array::from_fn(|_| tempfile::tempdir().expect("a directory"));
+    let path = dir.path().join("store.redb");
+    let store = open(&path);
+    for number in 0..40 {
+        let entry = put_sized(&store, &format!("n{number:02}"), 60_000).expect("written");
+        store.settled(entry.revision).await.expect("on disk");
+        if number % 3 == 0 {
+            delete(&store, &entry);
+        }
+    }
+    store.settled(store.revision()).await.expect("on disk");
+    let after = open(&copy(&path, crashed.path()));
+    assert_eq!(after.revision(), store.revision());
+    let bytes = |store: &Store| -> Vec<_> {
+        store.list("things", "").entries.iter().map(|entry| entry.bytes.clone()).collect()
+    };
+    assert_eq!(bytes(&after), bytes(&store));
+    assert_eq!(bytes(&after).len(), 26);
 }

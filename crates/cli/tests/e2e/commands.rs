@@ -183,7 +183,7 @@ fn kubeconfig_is_private_and_works_for_kubectl() {
     assert!(status.unwrap().success());
     let (copy, original) = (std::fs::read(copy).unwrap(), std::fs::read(engine.kubeconfig()).unwrap());
     assert_eq!(copy, original, "into a file goes the kubeconfig itself");
-    for secret in ["kubeconfig", "router.token", "engine.json", "store.redb"] {
+    for secret in ["kubeconfig", "router.token", "engine.json", "store.redb", "store.journal"] {
         let mode = engine.data_dir.path().join(secret).metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o077, 0, "{secret} must be for its owner only, is {mode:o}");
     }
