@@ -1,6 +1,7 @@
 //! `pods/log`: the container's output from its log files.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
 use std::path::PathBuf;
 
 use asb_runtime::Sandbox;
@@ -15,14 +16,15 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use serde::Deserialize;
-use tokio::fs::File;
-use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::sync::mpsc;
 
 use super::patience::Patience;
 use super::{Failure, flag, slot, status};
 use crate::node::{Node, uid};
 use crate::pod::archive::Archive;
+
+/// Read and sent at a time, about.
+const PIECE: usize = 64 << 10;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -109,6 +111,8 @@ struct Filter {
     timestamps: bool,
     /// Bytes that may still be sent.
     budget: Option<u64>,
+    /// Lines to pass over.
+    skip: usize,
     /// The line before was only the first part of one.
     continued: bool,
 }
@@ -121,19 +125,32 @@ impl Filter {
             since: options.since_time.or(seconds),
             timestamps: options.timestamps,
             budget: options.limit_bytes,
+            skip: 0,
             continued: false,
         }
     }
 
-    /// Turns `<time> stdout|stderr F|P <text>` into what the client gets; `None` for a line it did not ask for.
-    fn apply(&mut self, line: &str) -> Option<Bytes> {
-        let mut fields = line.splitn(4, ' ');
-        let (time, _stream, tag) = (fields.next()?, fields.next()?, fields.next()?);
-        let text = fields.next().unwrap_or_default();
-        if self.since.is_some_and(|since| time.parse::<Timestamp>().is_ok_and(|time| time < since)) {
-            return None;
+    /// Puts what the client gets of these lines into one piece.
+    fn piece(&mut self, lines: &[String]) -> Bytes {
+        let mut out = String::new();
+        lines.iter().filter_map(|line| parts(line)).for_each(|parts| self.apply(parts, &mut out));
+        let mut bytes = Bytes::from(out);
+        if let Some(budget) = &mut self.budget {
+            bytes.truncate(usize::try_from(*budget).unwrap_or(usize::MAX));
+            *budget -= bytes.len() as u64;
         }
-        let mut out = String::with_capacity(text.len() + 40);
+        bytes
+    }
+
+    /// Adds a line, if the client asked for it.
+    fn apply(&mut self, (time, tag, text): (&str, &str, &str), out: &mut String) {
+        if let Some(fewer) = self.skip.checked_sub(1) {
+            self.skip = fewer;
+            return;
+        }
+        if self.since.is_some_and(|since| time.parse::<Timestamp>().is_ok_and(|time| time < since)) {
+            return;
+        }
         if self.timestamps && !self.continued {
             out.push_str(time);
             out.push(' ');
@@ -143,17 +160,18 @@ impl Filter {
         if !self.continued {
             out.push('\n');
         }
-        let mut bytes = Bytes::from(out);
-        if let Some(budget) = &mut self.budget {
-            bytes.truncate(usize::try_from(*budget).unwrap_or(usize::MAX));
-            *budget -= bytes.len() as u64;
-        }
-        Some(bytes)
     }
 
     fn exhausted(&self) -> bool {
         self.budget == Some(0)
     }
+}
+
+/// Time, tag and text of `<time> stdout|stderr F|P <text>`.
+fn parts(line: &str) -> Option<(&str, &str, &str)> {
+    let mut fields = line.splitn(4, ' ');
+    let (time, _stream, tag) = (fields.next()?, fields.next()?, fields.next()?);
+    Some((time, tag, fields.next().unwrap_or_default()))
 }
 
 struct Reader {
@@ -171,13 +189,12 @@ impl Reader {
         // The watch must be there before the first read, or a line written in between is missed.
         let follow = options.follow && self.sandbox.is_some();
         let mut changes = if follow { Some(watch(current)?) } else { None };
-        let skip = self.lines_to_skip(options.tail_lines, &files).await?;
-        let mut file = Follower::new(current.clone());
-        let mut seen = 0;
+        self.filter.skip = lines_to_skip(options.tail_lines, &files).await?;
         for path in older {
             let mut old = Follower::new(path.clone());
-            self.copy(&mut old, &mut seen, skip).await?;
+            self.copy(&mut old).await?;
         }
+        let mut file = Follower::new(current.clone());
         let sandbox = self.sandbox.clone();
         let mut ended = std::pin::pin!(async {
             match &sandbox {
@@ -187,7 +204,7 @@ impl Reader {
         });
         let mut over = false;
         loop {
-            if !self.copy(&mut file, &mut seen, skip).await? {
+            if !self.copy(&mut file).await? {
                 return Ok(());
             }
             let Some(changes) = changes.as_mut().filter(|_| !over) else { return Ok(()) };
@@ -201,31 +218,34 @@ impl Reader {
     }
 
     /// Sends the lines that are there; `false` when no more are wanted.
-    async fn copy(&mut self, file: &mut Follower, seen: &mut usize, skip: usize) -> io::Result<bool> {
-        while let Some(line) = file.line().await? {
-            *seen += 1;
-            if *seen <= skip {
-                continue;
+    async fn copy(&mut self, file: &mut Follower) -> io::Result<bool> {
+        loop {
+            let lines = file.lines().await?;
+            if lines.is_empty() {
+                return Ok(true);
             }
-            let Some(line) = self.filter.apply(&line) else { continue };
-            if self.sender.send(line).await.is_err() || self.filter.exhausted() {
+            let piece = self.filter.piece(&lines);
+            let gone = !piece.is_empty() && self.sender.send(piece).await.is_err();
+            if gone || self.filter.exhausted() {
                 return Ok(false);
             }
         }
-        Ok(true)
     }
+}
 
-    async fn lines_to_skip(&self, tail: Option<usize>, files: &[PathBuf]) -> io::Result<usize> {
-        let Some(tail) = tail else { return Ok(0) };
-        let mut count = 0_usize;
-        for path in files {
-            let mut file = Follower::new(path.clone());
-            while file.line().await?.is_some() {
-                count += 1;
+async fn lines_to_skip(tail: Option<usize>, files: &[PathBuf]) -> io::Result<usize> {
+    let Some(tail) = tail else { return Ok(0) };
+    let mut count = 0;
+    for path in files {
+        let mut file = Follower::new(path.clone());
+        loop {
+            match file.lines().await?.len() {
+                0 => break,
+                more => count += more,
             }
         }
-        Ok(count.saturating_sub(tail))
     }
+    Ok(count.saturating_sub(tail))
 }
 
 fn watch(current: &std::path::Path) -> io::Result<inotify::EventStream<[u8; 1024]>> {
@@ -236,6 +256,7 @@ fn watch(current: &std::path::Path) -> io::Result<inotify::EventStream<[u8; 1024
 }
 
 /// Reads whole lines from a file that grows and may be replaced by a new one under its name.
+#[derive(Default)]
 struct Follower {
     path: PathBuf,
     file: Option<BufReader<File>>,
@@ -245,27 +266,57 @@ struct Follower {
 
 impl Follower {
     fn new(path: PathBuf) -> Self {
-        Self { path, file: None, partial: Vec::new() }
+        Self { path, ..Self::default() }
     }
 
-    async fn line(&mut self) -> io::Result<Option<String>> {
+    /// The next lines; none when there are no more for now. A disk may take its time, so another thread asks it: once for all of
+    /// them, because every visit to a thread takes longer than most reads.
+    async fn lines(&mut self) -> io::Result<Vec<String>> {
+        let mut follower = std::mem::take(self);
+        let read = tokio::task::spawn_blocking(move || {
+            let lines = follower.read();
+            (follower, lines)
+        });
+        let (follower, lines) = read.await.map_err(io::Error::other)?;
+        *self = follower;
+        lines
+    }
+
+    fn read(&mut self) -> io::Result<Vec<String>> {
+        let (mut lines, mut bytes) = (Vec::new(), 0);
+        while bytes < PIECE {
+            match self.line() {
+                Ok(Some(line)) => {
+                    bytes += line.len();
+                    lines.push(line);
+                }
+                // What could be read comes first; the error will still be there.
+                Ok(None) => break,
+                Err(_) if !lines.is_empty() => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(lines)
+    }
+
+    fn line(&mut self) -> io::Result<Option<String>> {
         loop {
             if self.file.is_none() {
-                self.file = match File::open(&self.path).await {
+                self.file = match File::open(&self.path) {
                     Ok(file) => Some(BufReader::new(file)),
                     Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
                     Err(error) => return Err(error),
                 };
             }
             let Some(file) = self.file.as_mut() else { return Ok(None) };
-            file.read_until(b'\n', &mut self.partial).await?;
+            file.read_until(b'\n', &mut self.partial)?;
             if self.partial.last() == Some(&b'\n') {
                 self.partial.pop();
                 let line = String::from_utf8_lossy(&self.partial).into_owned();
                 self.partial.clear();
                 return Ok(Some(line));
             }
-            if !self.replaced().await? {
+            if !self.replaced()? {
                 return Ok(None);
             }
             self.file = None;
@@ -273,11 +324,11 @@ impl Follower {
     }
 
     /// Whether another file stands under the path by now.
-    async fn replaced(&self) -> io::Result<bool> {
+    fn replaced(&self) -> io::Result<bool> {
         use std::os::unix::fs::MetadataExt;
         let Some(file) = &self.file else { return Ok(false) };
-        match tokio::fs::metadata(&self.path).await {
-            Ok(found) => Ok(found.ino() != file.get_ref().metadata().await?.ino()),
+        match std::fs::metadata(&self.path) {
+            Ok(found) => Ok(found.ino() != file.get_ref().metadata()?.ino()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error),
         }
@@ -290,8 +341,8 @@ mod tests {
 
     fn filtered(options: Options, lines: &[&str]) -> String {
         let mut filter = Filter::new(&options, "2026-01-01T00:01:00Z".parse().unwrap());
-        let lines = lines.iter().filter_map(|line| filter.apply(line));
-        lines.map(|line| String::from_utf8_lossy(&line).into_owned()).collect()
+        let lines: Vec<_> = lines.iter().map(ToString::to_string).collect();
+        String::from_utf8_lossy(&filter.piece(&lines)).into_owned()
     }
 
     const LINES: [&str; 3] = [
@@ -319,17 +370,28 @@ mod tests {
         let path = dir.path().join("log");
         std::fs::write(&path, "a\nhalf").unwrap();
         let mut follower = Follower::new(path.clone());
-        assert_eq!(follower.line().await.unwrap().as_deref(), Some("a"));
-        assert_eq!(follower.line().await.unwrap(), None, "half a line is not a line");
+        assert_eq!(follower.lines().await.unwrap(), ["a"], "half a line is not a line");
+        assert!(follower.lines().await.unwrap().is_empty());
         std::fs::OpenOptions::new()
             .append(true)
             .open(&path)
             .map(|mut file| io::Write::write_all(&mut file, b" done\n"))
             .unwrap()
             .unwrap();
-        assert_eq!(follower.line().await.unwrap().as_deref(), Some("half done"));
         std::fs::rename(&path, dir.path().join("old")).unwrap();
         std::fs::write(&path, "b\n").unwrap();
-        assert_eq!(follower.line().await.unwrap().as_deref(), Some("b"));
+        assert_eq!(follower.lines().await.unwrap(), ["half done", "b"]);
+    }
+
+    #[tokio::test]
+    async fn long_log_comes_in_pieces() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let line = "x".repeat(1000);
+        std::fs::write(file.path(), format!("{line}\n").repeat(100)).unwrap();
+        let mut follower = Follower::new(file.path().to_owned());
+        let first = follower.lines().await.unwrap().len();
+        let rest = follower.lines().await.unwrap().len();
+        assert_eq!((first, rest), (PIECE.div_ceil(1000), 100 - first));
+        assert!(follower.lines().await.unwrap().is_empty());
     }
 }
