@@ -21,6 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A running `asb up`.
 pub struct Process {
     child: Child,
+    /// What it said then: where it listens, as JSON.
+    said: String,
     /// From before the program was started until it said that it is ready.
     pub ready_after: Duration,
 }
@@ -52,9 +54,9 @@ impl Process {
         if let Some(stdout) = child.stdout.take() {
             BufReader::new(stdout).read_line(&mut line).context("failed to read from the engine")?;
         }
-        let process = Self { child, ready_after: begun.elapsed() };
+        let process = Self { child, ready_after: begun.elapsed(), said: line };
         let said = || std::fs::read_to_string(data_dir.join("up.log")).unwrap_or_default();
-        anyhow::ensure!(line.starts_with('{'), "the engine did not get ready; it said:\n{}", said());
+        anyhow::ensure!(process.said.starts_with('{'), "the engine did not get ready; it said:\n{}", said());
         Ok(process)
     }
 
@@ -116,6 +118,12 @@ impl Engine {
 
     pub fn data_dir(&self) -> &Path {
         self.directory.path()
+    }
+
+    /// `ADDRESS:PORT` of its router.
+    pub fn router(&self) -> String {
+        let said: serde_json::Value = serde_json::from_str(&self.process.said).unwrap_or_default();
+        said["router"].as_str().unwrap_or_default().trim_start_matches("http://").to_owned()
     }
 
     /// Where the runtime keeps the state of sandboxes.

@@ -9,6 +9,7 @@ mod engine;
 mod memory;
 mod peer;
 mod report;
+mod router;
 mod stats;
 mod steps;
 mod stopwatch;

@@ -11,6 +11,7 @@ use crate::args::Args;
 use crate::engine::{self, Engine};
 use crate::peer::{self, COMMAND, Peer};
 use crate::report::Report;
+use crate::router::Router;
 use crate::stats::{Samples, milliseconds};
 use crate::steps::{Seen, Steps};
 use crate::stopwatch::Stopwatch;
@@ -24,6 +25,8 @@ const ASB_RUN: &str = "`asb run`, whole program";
 const OURS: [&str; 4] = [SANDBOX_LOG, POD_LOG, SANDBOX_EXEC, ASB_RUN];
 
 const EXEC: &str = "exec over the API";
+const FIRST_RUN: &str = "first run through the router, which starts sandboxd";
+const RUN: &str = "run through the router, connection open";
 const ASB_EXEC: &str = "`asb exec`, whole program";
 const DELETE_RUNNING: &str = "DELETE Sandbox → Pod gone, running";
 const DELETE_ENDED: &str = "DELETE Sandbox → Pod gone, ended";
@@ -63,6 +66,7 @@ struct Run<'a> {
     pause: Duration,
     peers: Vec<Peer>,
     stopwatch: Stopwatch,
+    router: Router,
     steps: Steps,
     starts: Results,
     others: Results,
@@ -85,6 +89,7 @@ pub async fn run(args: &Args, rounds: usize) -> anyhow::Result<()> {
             pause: args.pause(),
             peers,
             stopwatch: Stopwatch::start()?,
+            router: Router::connect(engine).await?,
             steps,
             starts: Results::default(),
             others: Results::default(),
@@ -191,6 +196,13 @@ impl Run<'_> {
         let came = workload::first_exec_byte(&self.engine.pods(), &name).await?;
         self.others.push(EXEC, came - begun);
 
+        for what in [FIRST_RUN, RUN] {
+            self.rest().await;
+            let begun = Instant::now();
+            let came = self.router.run(&name).await?;
+            self.others.push(what, came - begun);
+        }
+
         let argv = self.asb(&["exec", &name, "--"]);
         self.rest().await;
         let timing = tokio::task::block_in_place(|| self.stopwatch.time(&argv))?;
@@ -254,7 +266,7 @@ fn show(peers: &[&str], missing: &[&str], starts: &Results, others: &Results, ti
     }
     println!("{table}");
 
-    let names = [READY, EXEC, ASB_EXEC, DELETE_RUNNING, DELETE_ENDED];
+    let names = [READY, EXEC, FIRST_RUN, RUN, ASB_EXEC, DELETE_RUNNING, DELETE_ENDED];
     println!("{}", Table::latencies("other times", names.into_iter().zip(&lines(others, &names))));
 
     let mut table =

@@ -280,6 +280,8 @@ impl Sandbox {
             Ok((Reply::Connected, Some(fd))) => {
                 let stream = std::net::TcpStream::from(fd);
                 stream.set_nonblocking(true).map_err(|error| self.talk(error))?;
+                // Whoever writes a head and then a body waits for neither. gVisor's are no connections of the machine's.
+                let _ = stream.set_nodelay(true);
                 tokio::net::TcpStream::from_std(stream).map_err(|error| self.talk(error))
             }
             Ok((other, _)) => Err(self.talk(unexpected(&other))),

@@ -145,6 +145,10 @@ server.serve_forever()",
     assert!(matches!(sandbox.dial(81).await, Err(Error::Refused { port: 81, .. })));
     eventually(|| log(&sandbox).contains("listening")).await;
     let mut stream = sandbox.dial(80).await.expect("connects");
+    assert!(
+        stream.nodelay().expect("it is TCP"),
+        "a body does not wait until its head is acknowledged, 40 ms later"
+    );
     stream.write_all(b"GET / HTTP/1.0\r\n\r\n").await.expect("sent");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.expect("answered");
