@@ -39,4 +39,4 @@ pub use sandbox::{
     Attach, Ended, Exec, Exit, FailureKind, ReadEnd, SANDBOXD_PORT, Sandbox, Session, SessionControl,
     TerminalSize, WriteEnd,
 };
-pub use spec::{Invalid, Kernel, Limits, MemoryDir, Mount, Process, SandboxId, Spec, Stdin};
+pub use spec::{Capabilities, Invalid, Kernel, Limits, MemoryDir, Mount, Process, SandboxId, Spec, Stdin};

@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
+pub use asb_supervisor::confine::Capabilities;
 use asb_supervisor::launch::IDS;
 pub use asb_supervisor::launch::Stdin;
 use serde::{Deserialize, Serialize};
@@ -29,6 +30,9 @@ pub struct Spec {
     pub hostname: String,
     pub root: RootFs,
     pub read_only_root: bool,
+    /// What root inside may do, in its own user namespace.
+    #[serde(default)]
+    pub capabilities: Capabilities,
     pub mounts: Vec<Mount>,
     /// Sources of mounts that are in memory instead of on disk; gone with the sandbox.
     #[serde(default)]

@@ -16,6 +16,46 @@ pub const CAPABILITIES: [(&str, u32); 11] = [
     ("CAP_SETFCAP", 31),          // packages that carry file capabilities
 ];
 
+/// Some of [`CAPABILITIES`]: what root of one sandbox keeps of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(transparent)]
+pub struct Capabilities(u64);
+
+impl Default for Capabilities {
+    /// All of them.
+    fn default() -> Self {
+        Self(CAPABILITIES.iter().fold(0, |all, (_, number)| all | 1 << number))
+    }
+}
+
+impl Capabilities {
+    pub const NONE: Self = Self(0);
+
+    /// With one more; `None` for a capability that no sandbox has.
+    pub fn with(self, name: &str) -> Option<Self> {
+        number(name).map(|number| Self(self.0 | 1 << number))
+    }
+
+    /// Without one, if it was there.
+    pub fn without(self, name: &str) -> Self {
+        number(name).map_or(self, |number| Self(self.0 & !(1 << number)))
+    }
+
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        CAPABILITIES.into_iter().filter(move |(_, number)| self.0 & (1 << number) != 0).map(|(name, _)| name)
+    }
+
+    /// As the kernel counts them.
+    pub fn bits(self) -> u64 {
+        // Whatever was written down: no more than any sandbox has.
+        self.0 & Self::default().0
+    }
+}
+
+fn number(name: &str) -> Option<u32> {
+    CAPABILITIES.iter().find(|(known, _)| *known == name).map(|(_, number)| *number)
+}
+
 /// The most files a program may have open, where the machine allows it.
 pub const OPEN_FILES: u64 = 1 << 20;
 

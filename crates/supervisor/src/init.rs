@@ -153,7 +153,8 @@ fn begin(slot: &Slot, mut kept: Kept, mut prepared: Prepared, order: Order) -> R
 
     let signals = crate::serve::signals().step("watch for children")?;
     let log = Log::new(kept.run, launch.log_bytes);
-    let bounds = Bounds { powers: slot.powers, processes: launch.user_processes };
+    let bounds =
+        Bounds { powers: slot.powers, capabilities: launch.capabilities, processes: launch.user_processes };
     let ground = Ground { namespace, terminals, null, filter: prepared.filter, bounds };
     let (main, streams) = match launch.main.argv.is_empty() {
         true => (None, MainStreams::default()),

@@ -17,6 +17,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::confine::Capabilities;
 use crate::powers::Powers;
 use crate::wire::FailureKind;
 
@@ -63,6 +64,9 @@ pub struct Launch {
     pub hostname: String,
     pub image: Image,
     pub read_only_root: bool,
+    /// What root inside keeps.
+    #[serde(default)]
+    pub capabilities: Capabilities,
     /// Directories of the machine that only this sandbox sees as filesystems in memory; made before the binds.
     pub memory_dirs: Vec<MemoryDir>,
     pub binds: Vec<Bind>,

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use asb_supervisor::confine::{CAPABILITIES, OPEN_FILES};
+use asb_supervisor::confine::{Capabilities, OPEN_FILES};
 use asb_supervisor::launch::Slot;
 use asb_supervisor::powers::Powers;
 use rustix::io::Errno;
@@ -23,6 +23,8 @@ const LAST_CAPABILITY: u64 = 63;
 #[derive(Clone, Copy)]
 pub struct Bounds {
     pub powers: Powers,
+    /// What root inside keeps.
+    pub capabilities: Capabilities,
     /// The most processes of one user.
     pub processes: Option<u64>,
 }
@@ -39,13 +41,12 @@ pub fn give_up(slot: &Slot) -> Result<()> {
 }
 
 /// Turns a child of the supervisor into the program's user inside, with what that may do and no more.
-pub fn become_user(namespace: &OwnedFd, powers: Powers, program: &Program) -> std::result::Result<(), Errno> {
+pub fn become_user(namespace: &OwnedFd, bounds: Bounds, program: &Program) -> std::result::Result<(), Errno> {
     move_into_link_name_space(std::os::fd::AsFd::as_fd(namespace), Some(LinkNameSpaceType::User))?;
-    let bits = CAPABILITIES.iter().fold(0, |all, (_, number)| all | 1 << number);
-    let kept = CapabilitySet::from_bits_retain(bits);
+    let kept = CapabilitySet::from_bits_retain(bounds.capabilities.bits());
     bound(kept)?;
     let groups: Vec<_> = program.groups.iter().map(|id| Gid::from_raw(*id)).collect();
-    set_groups(powers, &groups)?;
+    set_groups(bounds.powers, &groups)?;
     let (user, group) = (Uid::from_raw(program.uid), Gid::from_raw(program.gid));
     set_thread_res_gid(group, group, group)?;
     set_thread_res_uid(user, user, user)?;

@@ -233,7 +233,7 @@ fn become_program(
     tell: &OwnedFd,
 ) -> (Stage, Errno) {
     let _ = rustix::process::setsid();
-    let rights = rights::become_user(&ground.namespace, ground.bounds.powers, program)
+    let rights = rights::become_user(&ground.namespace, ground.bounds, program)
         .and_then(|()| rights::limit_resources(ground.bounds.processes));
     if let Err(errno) = rights {
         return (Stage::Rights, errno);

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
+use serde_json::Value;
 
 use super::spec::hostname;
 use asb_network::dns::DOMAIN;
@@ -30,7 +31,44 @@ pub fn text(pod: &Pod, address: Ipv4Addr, address6: Option<Ipv6Addr>) -> String 
     for address in std::iter::once(IpAddr::from(address)).chain(address6.map(IpAddr::from)) {
         text.push_str(&format!("{address}\t{names}\n"));
     }
+    for (at, alias) in spec.and_then(|spec| spec.host_aliases.as_ref()).into_iter().flatten().enumerate() {
+        if at == 0 {
+            text.push_str("\n# Entries added by HostAliases.\n");
+        }
+        let names = alias.hostnames.as_deref().unwrap_or_default().join("\t");
+        text.push_str(&format!("{}\t{names}\n", alias.ip));
+    }
     text
+}
+
+/// Refuses `spec.hostAliases` that would not be lines of such a file, as kube-apiserver does.
+pub fn check(aliases: &Value) -> Result<(), String> {
+    for (at, alias) in aliases.as_array().into_iter().flatten().enumerate() {
+        let path = format!("spec.hostAliases[{at}]");
+        let ip = alias["ip"].as_str().unwrap_or_default();
+        if ip.parse::<IpAddr>().is_err() {
+            return Err(format!("{path}.ip: {ip:?} is not an IP address"));
+        }
+        for (at, name) in alias["hostnames"].as_array().into_iter().flatten().enumerate() {
+            let name = name.as_str().unwrap_or_default();
+            if !is_name(name) {
+                return Err(format!(
+                    "{path}.hostnames[{at}]: {name:?} is not a name of lowercase letters, digits, `-` and `.`"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn is_name(name: &str) -> bool {
+    let is_edge = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let is_label = |label: &str| {
+        let bytes = label.as_bytes();
+        let ends = bytes.first().zip(bytes.last()).is_some_and(|(a, b)| is_edge(*a) && is_edge(*b));
+        ends && bytes.iter().all(|byte| is_edge(*byte) || *byte == b'-')
+    };
+    name.len() <= 253 && name.split('.').all(is_label)
 }
 
 #[cfg(test)]
@@ -52,5 +90,23 @@ mod tests {
         assert_eq!(lines(plain, Some("fd61::2")), ["10.88.0.2\tbox", "fd61::2\tbox"]);
         let named = json!({"containers": [], "hostname": "h", "subdomain": "s"});
         assert_eq!(lines(named, None), ["10.88.0.2\th.s.one.svc.cluster.local\th"]);
+        let aliases =
+            json!([{"ip": "1.2.3.4", "hostnames": ["a.b", "c"]}, {"ip": "::5", "hostnames": ["d"]}]);
+        assert_eq!(
+            lines(json!({"containers": [], "hostAliases": aliases}), None),
+            ["10.88.0.2\tbox", "", "# Entries added by HostAliases.", "1.2.3.4\ta.b\tc", "::5\td"]
+        );
+    }
+
+    #[test]
+    fn aliases_that_are_no_lines_of_the_file_are_refused_by_their_path() {
+        let check = |alias: Value| check(&json!([alias]));
+        assert_eq!(check(json!({"ip": "fd00::1", "hostnames": ["a-1.example"]})), Ok(()));
+        let refused = |alias| check(alias).expect_err("refused");
+        assert!(refused(json!({"ip": "1.2.3", "hostnames": ["a"]})).starts_with("spec.hostAliases[0].ip"));
+        for name in ["", "a b", "a\n1.1.1.1 b", "-a", "a..b", "UPPER", "#"] {
+            let message = refused(json!({"ip": "1.2.3.4", "hostnames": ["fine", name]}));
+            assert!(message.starts_with("spec.hostAliases[0].hostnames[1]"), "{message}");
+        }
     }
 }

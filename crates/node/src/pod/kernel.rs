@@ -36,6 +36,7 @@ pub fn spec(pod: &Pod, driver: driver::Name, place: &Place, default_memory: u64)
         hostname: hostname(pod),
         root: RootFs { layers: Vec::new(), host_dirs: Vec::new() },
         read_only_root: true,
+        capabilities: Default::default(),
         mounts: Vec::new(),
         memory_dirs: Vec::new(),
         beside: None,

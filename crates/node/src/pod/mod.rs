@@ -11,6 +11,7 @@
 
 pub mod adopt;
 pub mod archive;
+mod capabilities;
 pub mod care;
 pub mod common;
 pub mod container;

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::{Component, Path, PathBuf};
 
-use asb_runtime::{Image, Limits, MemoryDir, Mount, Sandbox, Spec};
+use asb_runtime::{Capabilities, Image, Limits, MemoryDir, Mount, Sandbox, Spec};
 use k8s_openapi::api::core::v1::{Container, Pod, VolumeMount};
 use kube::ResourceExt;
+use serde_json::json;
 
+use super::capabilities;
 use super::common;
 use super::container::Slot;
 use super::dns;
@@ -99,6 +101,7 @@ pub fn translate(pod: &Pod, slot: Slot, parts: Parts<'_>) -> Result<Spec, Refusa
         kernel: Default::default(),
         hostname: hostname(pod),
         read_only_root: security.and_then(|it| it.read_only_root_filesystem).unwrap_or(false),
+        capabilities: capabilities_of(slot, container)?,
         labels: labels(pod, container, &parts),
         process: process(pod, slot, container, &parts.image, &env)?,
         beside: parts.common.map(|common| common.id().clone()),
@@ -117,6 +120,12 @@ pub fn translate(pod: &Pod, slot: Slot, parts: Parts<'_>) -> Result<Spec, Refusa
 /// What a Pod takes itself for.
 pub fn hostname(pod: &Pod) -> String {
     pod.spec.as_ref().and_then(|spec| spec.hostname.clone()).unwrap_or_else(|| pod.name_any())
+}
+
+fn capabilities_of(slot: Slot, container: &Container) -> Result<Capabilities, Refusal> {
+    let field = container.security_context.as_ref().and_then(|it| it.capabilities.as_ref());
+    let path = format!("{}.securityContext.capabilities", slot.path());
+    capabilities::of(&json!(field), &path).map_err(|message| Refusal::new("Unsupported", message))
 }
 
 /// The file whose contents are the container's termination message.

@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value};
 
+use super::{capabilities, hosts};
+
 /// Fields that are honoured, or that ask for nothing beyond what every sandbox has.
 const POD: &[&str] = &[
     "activeDeadlineSeconds",
@@ -11,6 +13,7 @@ const POD: &[&str] = &[
     "dnsConfig",
     "dnsPolicy",
     "enableServiceLinks",
+    "hostAliases",
     "hostname",
     "imagePullSecrets",
     "initContainers",
@@ -125,6 +128,7 @@ pub fn check(spec: &Value) -> Result<(), String> {
             only(source, &format!("{path}.projected.sources[{at}]"), PROJECTED)?;
         }
     }
+    hosts::check(&spec["hostAliases"])?;
     check_seccomp(&spec["securityContext"], "spec.securityContext")
 }
 
@@ -159,9 +163,7 @@ fn check_security(security: &Value, path: &str) -> Result<(), String> {
     if security["privileged"] == true {
         return Err(format!("{path}.privileged: privileged containers are not run here; remove the field"));
     }
-    if security["capabilities"]["add"].as_array().is_some_and(|added| !added.is_empty()) {
-        return Err(format!("{path}.capabilities.add: no capability can be added here; remove the field"));
-    }
+    capabilities::of(&security["capabilities"], &format!("{path}.capabilities"))?;
     check_seccomp(security, path)
 }
 
@@ -237,7 +239,7 @@ mod tests {
             ),
             (
                 json!({"containers": [{"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}]}),
-                "capabilities.add",
+                "spec.containers[0].securityContext.capabilities.add[0]",
             ),
             (json!({"securityContext": {"sysctls": [{"name": "a"}]}}), "spec.securityContext.sysctls"),
             (

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use asb_supervisor::confine::{CAPABILITIES, MASKED_IN_PROC, MASKED_IN_SYS, OPEN_FILES, READ_ONLY_PATHS};
+use asb_supervisor::confine::{MASKED_IN_PROC, MASKED_IN_SYS, OPEN_FILES, READ_ONLY_PATHS};
 use asb_supervisor::launch;
 use rustix::process::{Resource, getrlimit};
 use serde_json::{Value, json};
@@ -90,7 +90,7 @@ impl Driver for Oci {
 
 /// `config.json`, but for the root's place, the ids and the process, which are the supervisor's to add.
 fn config(spec: &Spec, open_files: u64, gvisor: bool) -> Value {
-    let capabilities: Vec<_> = CAPABILITIES.iter().map(|(name, _)| *name).collect();
+    let capabilities: Vec<_> = spec.capabilities.names().collect();
     // What is shared with another sandbox is where the supervisor is.
     let own = |kind: &&str| *kind != "ipc" || spec.beside.is_none();
     let namespaces = ["pid", "mount", "ipc", "uts", "cgroup", "user"].into_iter().filter(own);
@@ -147,7 +147,9 @@ fn mounts() -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Process, RootFs, SandboxId};
+    use asb_supervisor::confine::CAPABILITIES;
+
+    use crate::{Capabilities, Process, RootFs, SandboxId};
 
     fn spec() -> Spec {
         Spec {
@@ -157,6 +159,7 @@ mod tests {
             hostname: "box".to_owned(),
             root: RootFs { layers: Vec::new(), host_dirs: Vec::new() },
             read_only_root: true,
+            capabilities: Capabilities::default(),
             mounts: Vec::new(),
             memory_dirs: Vec::new(),
             beside: None,
@@ -185,6 +188,8 @@ mod tests {
         // Without one of its own a container is in the supervisor's, which is the sandbox's.
         let kinds: Vec<_> = made["linux"]["namespaces"].as_array().expect("a list").iter().collect();
         assert!(!kinds.contains(&&json!({"type": "network"})), "{kinds:?}");
+        let less = config(&Spec { capabilities: Capabilities::NONE, ..spec() }, 100, false);
+        assert_eq!(less["process"]["capabilities"]["bounding"], json!([]));
         let gvisor = config(&spec(), 1, true);
         assert!(gvisor["linux"]["seccomp"].is_null());
         let processes = json!({"type": "RLIMIT_NPROC", "soft": 10, "hard": 10});

@@ -203,6 +203,7 @@ fn spec(driver: Name) -> Spec {
         hostname: "probe".to_owned(),
         root: RootFs { layers: Vec::new(), host_dirs: Vec::new() },
         read_only_root: false,
+        capabilities: Default::default(),
         mounts: Vec::new(),
         memory_dirs: Vec::new(),
         beside: None,

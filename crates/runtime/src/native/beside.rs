@@ -51,6 +51,7 @@ impl Spec {
             hostname,
             root: RootFs { layers: vec![empty], host_dirs: Vec::new() },
             read_only_root: true,
+            capabilities: Default::default(),
             mounts: memory.iter().enumerate().map(mount).collect(),
             memory_dirs: memory,
             beside,

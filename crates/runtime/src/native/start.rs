@@ -149,6 +149,7 @@ fn launch_of(shared: &Shared, spec: &Spec, driver: &dyn Driver, beside: Option<l
             sandboxd: shared.programs.sandboxd.clone(),
         },
         read_only_root: spec.read_only_root,
+        capabilities: spec.capabilities,
         memory_dirs: spec.memory_dirs.iter().map(memory).collect(),
         binds: spec.mounts.iter().map(bind).collect(),
         address: spec.address,

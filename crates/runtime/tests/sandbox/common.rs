@@ -111,6 +111,7 @@ impl World {
             kernel: self.kernel.clone(),
             hostname: "box".to_owned(),
             read_only_root: false,
+            capabilities: Default::default(),
             mounts: Vec::new(),
             memory_dirs: Vec::new(),
             beside: None,

@@ -3,7 +3,9 @@
 use std::process::Command;
 
 use asb_runtime::driver::Name;
-use asb_runtime::{Attach, Error, Exit, FailureKind, MemoryDir, Native, Stdin, TerminalSize, driver, leak};
+use asb_runtime::{
+    Attach, Capabilities, Error, Exit, FailureKind, MemoryDir, Native, Stdin, TerminalSize, driver, leak,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::common::{PATIENCE, World, ended_by, eventually, exec, log, output, run, shell, volume, wait};
@@ -19,6 +21,7 @@ on_drivers! {
         program_sees_its_own_names_user_directory_and_environment,
         root_is_written_to_by_its_own_root,
         read_only_root_refuses_writes_but_not_to_volumes,
+        dropped_capabilities_are_nobodys_inside,
         volume_is_shared_with_the_machine_and_keeps_its_ids,
         part_of_a_volume_stays_in_it,
         volume_in_memory_leaves_the_disk_alone,
@@ -54,6 +57,7 @@ on_a_shared_kernel! {
         program_sees_its_own_names_user_directory_and_environment,
         root_is_written_to_by_its_own_root,
         read_only_root_refuses_writes_but_not_to_volumes,
+        dropped_capabilities_are_nobodys_inside,
         volume_is_shared_with_the_machine_and_keeps_its_ids,
         part_of_a_volume_stays_in_it,
         volume_in_memory_leaves_the_disk_alone,
@@ -174,6 +178,20 @@ async fn read_only_root_refuses_writes_but_not_to_volumes(world: World) {
         ! touch /usr/x && ! touch /tmp/x && ! touch /sealed/y";
     let output = run(&sandbox, &shell(script)).await;
     assert_eq!((output.stdout.as_str(), output.exit), ("x\n", Exit::Code(0)), "{output:?}");
+    world.finish().await;
+}
+
+async fn dropped_capabilities_are_nobodys_inside(world: World) {
+    // Of the main process, of a program beside it, and of what root starts there: nothing but what was left.
+    let tell = "grep -E 'Cap(Prm|Eff|Bnd)' /proc/self/status | cut -f 2; touch /tmp/f; chown 5 /tmp/f 2>&1 | grep -c permitted";
+    let mut spec = world.spec(&["sh", "-c", &format!("{tell}; exec sleep 1000")]);
+    spec.capabilities = Capabilities::NONE.with("CAP_NET_BIND_SERVICE").expect("sandboxes have it");
+    let sandbox = world.native.start(&spec).await.expect("starts");
+    let told = "0000000000000400\n0000000000000400\n0000000000000400\n1\n";
+    let logged: String = told.lines().map(|line| format!("stdout F {line}\n")).collect();
+    eventually(|| log(&sandbox) == logged).await;
+    let beside = run(&sandbox, &shell(tell)).await;
+    assert_eq!(beside.stdout, told, "{beside:?}");
     world.finish().await;
 }
 
