@@ -88,6 +88,10 @@ pub struct Up {
     /// whoever takes most is evicted; `auto` is 5%, but at most 1Gi; 0 is no floor
     #[arg(long, env = "ASB_DISK_FLOOR", value_name = "SIZE", default_value_t)]
     pub disk_floor: asb_node::Floor,
+    /// A directory of this machine that Pods may use by `hostPath`, and everything below it; may be repeated. Root of a
+    /// sandbox is root there
+    #[arg(long, env = "ASB_ALLOW_HOST_PATH", value_name = "DIR", value_delimiter = ',')]
+    pub allow_host_path: Vec<PathBuf>,
     #[command(flatten)]
     pub registries: Registries,
     /// Return when the engine is ready and leave it running

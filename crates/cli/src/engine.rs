@@ -10,7 +10,6 @@ use asb_apiserver::ApiServer;
 use asb_controllers::{Caches, Scope};
 use asb_node::{Ground, Node};
 use asb_router::{Dial, Stream, Target};
-use asb_runtime::image::Registries;
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -35,13 +34,11 @@ pub async fn start(
     data_dir: &DataDir,
     api: SocketAddr,
     router: SocketAddr,
-    registries: Registries,
-    disk_floor: asb_node::Floor,
+    node: asb_node::Config,
 ) -> anyhow::Result<Running> {
     let path = data_dir.path().to_owned();
-    let config = asb_node::Config { data_dir: path.clone(), registries, disk_floor };
     // Neither needs the other, and each takes its time.
-    let ground = tokio::spawn(Ground::open(config));
+    let ground = tokio::spawn(Ground::open(node));
     let server = tokio::spawn(async move {
         let crds = asb_types::crd::all();
         ApiServer::open(asb_apiserver::Config { data_dir: path, crds, node_name: Some(Node::name()) }).await

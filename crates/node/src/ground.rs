@@ -10,10 +10,12 @@ use crate::disk::Disk;
 use crate::network::Wires;
 use crate::node::{Config, Error};
 use crate::pod::is_wired;
+use crate::volume::HostPaths;
 
 pub struct Ground {
     pub(crate) config: Config,
     pub(crate) disk: Arc<Disk>,
+    pub(crate) host_paths: HostPaths,
     pub(crate) images: Images,
     pub(crate) runtime: Native,
     pub(crate) wires: Wires,
@@ -23,6 +25,7 @@ pub struct Ground {
 impl Ground {
     /// Opens everything below the data directory. No sandbox is started, and none that runs is touched.
     pub async fn open(config: Config) -> Result<Self, Error> {
+        let host_paths = HostPaths::new(&config.host_paths, &config.data_dir).map_err(Error::HostPath)?;
         let images = {
             let (path, registries) = (config.data_dir.join("images"), config.registries.clone());
             tokio::task::spawn_blocking(move || Images::with(&path, registries))
@@ -35,7 +38,7 @@ impl Ground {
         let images = images.await.expect("opening the images does not panic").map_err(Error::Images);
         let disk = Arc::new(Disk::new(config.data_dir.clone(), config.disk_floor));
         match images {
-            Ok(images) => Ok(Self { config, disk, images, runtime, wires, adopted }),
+            Ok(images) => Ok(Self { config, disk, host_paths, images, runtime, wires, adopted }),
             Err(error) => {
                 close(&wires, &adopted).await;
                 Err(error)

@@ -41,6 +41,8 @@ pub struct Config {
     pub registries: Registries,
     /// What of the disk is kept free.
     pub disk_floor: Floor,
+    /// Directories of the machine that Pods may use by `hostPath`.
+    pub host_paths: Vec<PathBuf>,
 }
 
 /// Runs the Pods of this machine. Cheap to clone.
@@ -85,6 +87,8 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    #[error("a directory cannot be opened to Pods: {0}")]
+    HostPath(String),
     #[error("failed to open the images")]
     Images(#[source] asb_runtime::image::Error),
     #[error("failed to open the runtime")]
@@ -101,13 +105,14 @@ impl Node {
     /// A node on this ground. Nothing is started yet.
     pub async fn open(client: Client, ground: Ground) -> Result<Self, Error> {
         let dir = ground.config.data_dir.clone();
-        let volumes = match Volumes::open(client.clone(), &dir, ground.disk.clone()) {
-            Ok(volumes) => volumes,
-            Err(source) => {
-                ground.close().await;
-                return Err(Error::Open { what: "volumes", path: dir, source });
-            }
-        };
+        let volumes =
+            match Volumes::open(client.clone(), &dir, ground.disk.clone(), ground.host_paths.clone()) {
+                Ok(volumes) => volumes,
+                Err(source) => {
+                    ground.close().await;
+                    return Err(Error::Open { what: "volumes", path: dir, source });
+                }
+            };
         let Ground { disk, images, runtime, wires, adopted, .. } = ground;
         let shared = Shared {
             runtime,

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -31,7 +32,13 @@ pub async fn run(data_dir: &DataDir, up: Up) -> anyhow::Result<ExitCode> {
     let api = address(up.api, last.as_ref().map(|last| last.api.as_str()));
     let router = address(up.router, last.as_ref().map(|last| last.router.as_str()));
     let mut signals = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
-    let mut running = engine::start(data_dir, api, router, up.registries.read()?, up.disk_floor).await?;
+    let node = asb_node::Config {
+        data_dir: data_dir.path().to_owned(),
+        registries: up.registries.read()?,
+        disk_floor: up.disk_floor,
+        host_paths: up.allow_host_path,
+    };
+    let mut running = engine::start(data_dir, api, router, node).await?;
     data_dir.announce(&running.engine)?;
     say_ready(data_dir, &running.engine, up.json)?;
     let [terminate, interrupt] = &mut signals;
@@ -67,6 +74,7 @@ fn detach(data_dir: &DataDir, up: &Up) -> anyhow::Result<ExitCode> {
                 .flatten()
                 .chain(up.registries.flags())
                 .chain(["--disk-floor".to_owned(), up.disk_floor.to_string()])
+                .chain(host_paths(&up.allow_host_path)?)
                 .collect();
             connect::start(data_dir, &options)?
         }
@@ -74,6 +82,16 @@ fn detach(data_dir: &DataDir, up: &Up) -> anyhow::Result<ExitCode> {
     };
     say_ready(data_dir, &engine, up.json)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Flags for an engine that is started somewhere else.
+fn host_paths(directories: &[PathBuf]) -> anyhow::Result<Vec<String>> {
+    let mut flags = Vec::new();
+    for directory in directories {
+        let directory = directory.to_str().context("--allow-host-path: is not UTF-8")?;
+        flags.extend(["--allow-host-path".to_owned(), directory.to_owned()]);
+    }
+    Ok(flags)
 }
 
 /// The address asked for; else the last one if it is free, so that copies of the kubeconfig stay true.

@@ -27,6 +27,13 @@ impl Engine {
         Self { data_dir, info, child }
     }
 
+    /// The same with more on the command line.
+    pub fn start_with(options: &[&str]) -> Self {
+        let data_dir = tempfile::tempdir().expect("a temporary directory");
+        let (child, info) = up_by(asb_in(data_dir.path(), &[&["up", "--json"], options].concat()));
+        Self { data_dir, info, child }
+    }
+
     /// Kills the engine without any warning.
     pub fn kill(&mut self) {
         self.child.kill().expect("the engine runs");

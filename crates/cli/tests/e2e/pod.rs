@@ -216,3 +216,84 @@ fn part_of_a_claimed_volume_stays_in_it_when_a_sandbox_plants_links() {
     stdout(&engine.kubectl(&["delete", "pvc", "shared"]));
     finish(engine);
 }
+
+#[test]
+fn root_keeps_the_capabilities_that_it_did_not_drop_and_finds_its_aliases() {
+    let engine = Engine::start();
+    let script =
+        "grep CapEff /proc/self/status | cut -f 2; chown 5 /tmp || echo refused; getent hosts db.internal";
+    let container =
+        json!({"securityContext": {"capabilities": {"drop": ["ALL"], "add": ["NET_BIND_SERVICE"]}}});
+    let aliases = json!({"hostAliases": [{"ip": "192.0.2.7", "hostnames": ["db.internal", "db"]}]});
+    apply(&engine, &pod("less", script, container, aliases));
+    let said = printed(&engine, "less");
+    let lines: Vec<_> = said.lines().filter(|line| !line.starts_with("chown: ")).collect();
+    assert_eq!(lines[..2], ["0000000000000400", "refused"], "{said}");
+    assert_eq!(lines[2].split_whitespace().collect::<Vec<_>>(), ["192.0.2.7", "db.internal", "db"], "{said}");
+    let beside = stdout(&engine.asb(&["exec", "less", "--", "sh", "-c", "grep CapBnd /proc/self/status"]));
+    assert!(beside.trim().ends_with("0000000000000400"), "{beside}");
+
+    let more = json!({"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}});
+    apply(&engine, &pod("more", "true", more, json!({})));
+    eventually("it is refused by the field", || {
+        let message = get(&engine, "more")["status"]["message"].as_str().unwrap_or_default().to_owned();
+        message.contains("spec.containers[0].securityContext.capabilities.add[0]: no sandbox has")
+    });
+    finish(engine);
+}
+
+#[test]
+fn part_of_the_machine_is_shown_only_where_its_operator_opened_it() {
+    use std::os::unix::fs::{MetadataExt, symlink};
+    let host = tempfile::tempdir().unwrap();
+    let [open, closed] = ["open", "closed"].map(|name| host.path().join(name));
+    std::fs::create_dir(&open).unwrap();
+    std::fs::create_dir(&closed).unwrap();
+    std::fs::write(open.join("given"), "from the machine").unwrap();
+    std::fs::write(closed.join("secret"), "of the machine").unwrap();
+    symlink(&closed, open.join("way-out")).unwrap();
+    let engine = Engine::start_with(&["--allow-host-path", open.to_str().unwrap()]);
+    let container = json!({"volumeMounts": [
+        {"name": "all", "mountPath": "/all"}, {"name": "new", "mountPath": "/new"},
+        {"name": "file", "mountPath": "/etc/given", "readOnly": true},
+    ]});
+    let volume = |name: &str, path: &std::path::Path, kind: &str| json!({"name": name, "hostPath": {"path": path, "type": kind}});
+    let volumes = json!({"volumes": [
+        volume("all", &open, ""), volume("new", &open.join("a/b"), "DirectoryOrCreate"),
+        volume("file", &open.join("given"), "File"),
+    ]});
+    let script = "cat /etc/given; echo; echo mine > /new/mine; cat /all/a/b/mine; cat /all/way-out/secret || echo nothing; \
+        echo x > /etc/given || echo sealed";
+    apply(&engine, &pod("inside", script, container, volumes));
+    let said = printed(&engine, "inside");
+    for wanted in ["from the machine\n", "mine\n", "nothing\n", "sealed\n"] {
+        assert!(said.contains(wanted), "{wanted:?} in {said}");
+    }
+    assert!(!said.contains("of the machine"), "{said}");
+    let made = open.join("a/b/mine");
+    assert_eq!(
+        (std::fs::read_to_string(&made).unwrap().as_str(), made.metadata().unwrap().uid()),
+        ("mine\n", 0)
+    );
+
+    for (name, path) in
+        [("elsewhere", closed.clone()), ("around", open.join("../closed")), ("etc", "/etc".into())]
+    {
+        let mounts = json!({"volumeMounts": [{"name": "v", "mountPath": "/v"}]});
+        apply(&engine, &pod(name, "true", mounts, json!({"volumes": [volume("v", &path, "")]})));
+        eventually("it is refused by the field", || {
+            let message = get(&engine, name)["status"]["message"].as_str().unwrap_or_default().to_owned();
+            message.contains("spec.volumes[0].hostPath.path: ") && message.contains("open to Pods")
+        });
+    }
+    // By a link that a sandbox may have planted: it is resolved as if the directory were all there is.
+    let mounts = json!({"volumeMounts": [{"name": "v", "mountPath": "/v"}]});
+    let planted = json!({"volumes": [volume("v", &open.join("way-out"), "Directory")]});
+    apply(&engine, &pod("planted", "true", mounts, planted));
+    eventually("it waits for what is not there", || {
+        let status = get(&engine, "planted")["status"].to_string();
+        status.contains("hostPath type check failed")
+    });
+    finish(engine);
+    assert!(open.join("given").exists() && made.exists(), "what is the machine's stays");
+}

@@ -211,8 +211,14 @@ mod tests {
     }
 
     fn volumes(size: Option<u64>) -> BTreeMap<String, Prepared> {
-        let memory = Prepared { path: "/m".into(), read_only: false, medium: Medium::Memory(size) };
-        let disk = Prepared { path: "/d".into(), read_only: false, medium: Medium::Disk };
+        let memory = Prepared {
+            path: "/m".into(),
+            below: Default::default(),
+            read_only: false,
+            medium: Medium::Memory(size),
+        };
+        let disk =
+            Prepared { path: "/d".into(), below: Default::default(), read_only: false, medium: Medium::Disk };
         BTreeMap::from([("memory".to_owned(), memory), ("disk".to_owned(), disk)])
     }
 

@@ -181,9 +181,14 @@ fn mounts(
         if !Path::new(&mount.mount_path).is_absolute() {
             return Err(refuse("mountPath", format!("{:?} is not an absolute path", mount.mount_path)));
         }
+        let within = sub_path(mount, env).map_err(|(field, problem)| refuse(field, problem))?;
         Ok(Mount {
             source: volume.path.clone(),
-            sub_path: sub_path(mount, env).map_err(|(field, problem)| refuse(field, problem))?,
+            // Joined to nothing, a path would have to be that of a directory.
+            sub_path: match within.as_os_str().is_empty() {
+                true => volume.below.clone(),
+                false => volume.below.join(within),
+            },
             target: mount.mount_path.clone().into(),
             read_only: volume.read_only || mount.read_only == Some(true),
         })
@@ -288,7 +293,12 @@ mod tests {
             id: "id".into(),
             bytes: 0,
         };
-        let prepared = |path: &str, read_only, medium| Prepared { path: path.into(), read_only, medium };
+        let prepared = |path: &str, read_only, medium| Prepared {
+            path: path.into(),
+            below: PathBuf::new(),
+            read_only,
+            medium,
+        };
         let volumes = BTreeMap::from([
             ("data".to_owned(), prepared("/v", false, Medium::Disk)),
             ("map".to_owned(), prepared("/m", true, Medium::Disk)),

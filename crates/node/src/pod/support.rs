@@ -98,8 +98,16 @@ const ENV_SOURCE: &[&str] = &["configMapKeyRef", "fieldRef", "resourceFieldRef",
 const ENV_FROM: &[&str] = &["configMapRef", "prefix", "secretRef"];
 const PORT: &[&str] = &["containerPort", "name", "protocol"];
 const MOUNT: &[&str] = &["mountPath", "name", "readOnly", "subPath", "subPathExpr"];
-const VOLUME: &[&str] =
-    &["configMap", "downwardAPI", "emptyDir", "name", "persistentVolumeClaim", "projected", "secret"];
+const VOLUME: &[&str] = &[
+    "configMap",
+    "downwardAPI",
+    "emptyDir",
+    "hostPath",
+    "name",
+    "persistentVolumeClaim",
+    "projected",
+    "secret",
+];
 const PROJECTED: &[&str] = &["configMap", "downwardAPI", "secret"];
 
 /// The first field of a Pod spec that this node cannot honour, as a message with its path.
@@ -246,7 +254,7 @@ mod tests {
                 json!({"securityContext": {"seccompProfile": {"type": "Unconfined"}}}),
                 "spec.securityContext.seccompProfile.type",
             ),
-            (json!({"volumes": [{"name": "h", "hostPath": {"path": "/"}}]}), "spec.volumes[0].hostPath"),
+            (json!({"volumes": [{"name": "n", "nfs": {"server": "x"}}]}), "spec.volumes[0].nfs"),
             (
                 json!({"volumes": [{"name": "m", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}]}),
                 "spec.volumes[0].projected.sources[0].serviceAccountToken",

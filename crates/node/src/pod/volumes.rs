@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{
-    DownwardAPIVolumeFile, EmptyDirVolumeSource, KeyToPath, Pod, ProjectedVolumeSource, Volume,
+    DownwardAPIVolumeFile, EmptyDirVolumeSource, HostPathVolumeSource, KeyToPath, Pod, ProjectedVolumeSource,
+    Volume,
 };
 
 use super::container::Slot;
@@ -17,7 +18,7 @@ use crate::references::{Kind, References};
 const FILE_MODE: i32 = 0o644;
 
 /// What a volume is made from.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub enum Content {
     /// An empty directory on disk.
     Empty,
@@ -27,6 +28,8 @@ pub enum Content {
         name: String,
         read_only: bool,
     },
+    /// A part of the machine.
+    Host(HostPathVolumeSource),
     /// Never written to by the Pod.
     Files(Files),
 }
@@ -52,6 +55,8 @@ pub type Files = BTreeMap<PathBuf, File>;
 pub struct Prepared {
     /// Where it is on this machine.
     pub path: PathBuf,
+    /// What of it is the volume; empty: all of it.
+    pub below: PathBuf,
     pub read_only: bool,
     pub medium: Medium,
 }
@@ -74,6 +79,9 @@ pub fn content(volume: &Volume, at: usize, sources: &Sources<'_>) -> Result<Cont
     if let Some(claim) = &volume.persistent_volume_claim {
         let read_only = claim.read_only == Some(true);
         return Ok(Content::Claim { name: claim.claim_name.clone(), read_only });
+    }
+    if let Some(host) = &volume.host_path {
+        return Ok(Content::Host(host.clone()));
     }
     if let Some(map) = &volume.config_map {
         files.default_mode = map.default_mode.unwrap_or(FILE_MODE);

@@ -5,6 +5,7 @@
 
 mod claimed;
 mod files;
+mod host;
 mod ownership;
 mod size;
 mod source;
@@ -20,6 +21,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 
 use self::claimed::{CLONING, remove_volume};
+pub use self::host::HostPaths;
 use crate::disk::Disk;
 use crate::pod::archive;
 use crate::pod::container::Slot;
@@ -37,6 +39,8 @@ pub struct Volumes {
     persistent: PathBuf,
     /// Volumes that are gone with their Pod: one directory per Pod.
     of_pods: PathBuf,
+    /// What Pods may use of the machine.
+    host: HostPaths,
     disk: Arc<Disk>,
     /// Whether the filesystem keeps volumes from holding more than they were given.
     sizes_hold: bool,
@@ -45,12 +49,12 @@ pub struct Volumes {
 }
 
 impl Volumes {
-    pub fn open(client: Client, data_dir: &Path, disk: Arc<Disk>) -> io::Result<Self> {
+    pub fn open(client: Client, data_dir: &Path, disk: Arc<Disk>, host: HostPaths) -> io::Result<Self> {
         let (persistent, of_pods) = (data_dir.join("volumes"), data_dir.join("pods"));
         make_private(&persistent)?;
         make_private(&of_pods)?;
         let sizes_hold = quota::are_enforced(&persistent);
-        let volumes = Self { client, persistent, of_pods, disk, sizes_hold, cloning: Arc::default() };
+        let volumes = Self { client, persistent, of_pods, host, disk, sizes_hold, cloning: Arc::default() };
         // Clones that were not through when an engine ended.
         for entry in std::fs::read_dir(&volumes.persistent)? {
             let entry = entry?;
@@ -70,13 +74,22 @@ impl Volumes {
         for (at, volume) in volumes.into_iter().flatten().enumerate() {
             let content = volumes::content(volume, at, sources)?;
             // Somebody else's data, that this Pod only looks at; and files, which are made right.
-            let given = matches!(content, Content::Claim { read_only: true, .. } | Content::Files(_));
+            let given = matches!(
+                content,
+                Content::Claim { read_only: true, .. } | Content::Files(_) | Content::Host(_)
+            );
+            let mut below = PathBuf::new();
             let (path, read_only, medium) = match content {
                 Content::Empty => (self.empty_dir(pod, &volume.name)?, false, Medium::Disk),
                 Content::Memory(bytes) => (self.empty_dir(pod, &volume.name)?, false, Medium::Memory(bytes)),
                 Content::Claim { name, read_only } => {
                     let field = format!("spec.volumes[{at}].persistentVolumeClaim.claimName");
                     (self.claimed(pod, &name, &field).await?, read_only, Medium::Disk)
+                }
+                Content::Host(source) => {
+                    let place = self.host.place(&source, &format!("spec.volumes[{at}]"))?;
+                    below = place.below;
+                    (place.root, false, Medium::Disk)
                 }
                 Content::Files(files) => {
                     let path = self.empty_dir(pod, &volume.name)?;
@@ -89,7 +102,7 @@ impl Volumes {
             {
                 give(&path, group, read_only).await.map_err(|error| io_refusal(&path, &error))?;
             }
-            prepared.insert(volume.name.clone(), Prepared { path, read_only, medium });
+            prepared.insert(volume.name.clone(), Prepared { path, below, read_only, medium });
         }
         Ok(prepared)
     }
