@@ -195,18 +195,16 @@ impl Disk {
         let before = |change: &Arc<Change>| change.previous.as_ref().map(|previous| previous.revision);
         // What has come and gone since the last time never gets there.
         let replaced: HashSet<u64> = self.pending.iter().filter_map(before).collect();
-        let mut fresh: HashSet<u64> = HashSet::new();
         let transaction = database.begin_write()?;
         {
             let mut objects = transaction.open_table(OBJECTS)?;
             for change in &self.pending {
-                if let Some(revision) = before(change).filter(|revision| !fresh.contains(revision)) {
+                if let Some(revision) = before(change) {
                     objects.remove(revision)?;
                 }
                 if !change.deleted && !replaced.contains(&change.revision) {
                     objects.insert(change.revision, change.entry.to_disk(&change.key).as_slice())?;
                 }
-                fresh.insert(change.revision);
             }
             transaction.open_table(NUMBERS)?.insert(REVISION, last)?;
         }

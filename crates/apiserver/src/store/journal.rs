@@ -8,7 +8,8 @@
 //! ┌ store ┬ length ┬ CRC ┬ changes ┐┌ store ┬ … ┐┌ older than what stands before it: left from the last time around
 //! ```
 //!
-//! Nothing says where it begins or ends: a change counts if the database does not have it, and if all before it do.
+//! Nothing says where it ends: whole records count up to the first that is older than the one before it, and of those the changes that
+//! the database does not have.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};

@@ -22,9 +22,7 @@ pub struct Engine {
 
 impl Engine {
     pub fn start() -> Self {
-        let data_dir = tempfile::tempdir().expect("a temporary directory");
-        let (child, info) = up(data_dir.path());
-        Self { data_dir, info, child }
+        Self::start_with(&[])
     }
 
     /// The same with more on the command line.
