@@ -34,6 +34,8 @@ pub struct Engine {
     pub client: Client,
     /// One whose requests wait for a container that does not run yet.
     patient: Client,
+    /// One on the engine's own socket, as `asb` has it.
+    local: Client,
 }
 
 impl Process {
@@ -99,7 +101,9 @@ impl Engine {
         let mut config = config(&kubeconfig).await?;
         let client = Client::try_from(config.clone())?;
         config.headers.push((HeaderName::from_static("prefer"), HeaderValue::from_static("wait=30")));
-        let engine = Self { process, directory, client, patient: Client::try_from(config)? };
+        let local = asb_apiserver::local_client(directory.path(), None);
+        let local = local.context("the engine does not listen on its socket")?;
+        let engine = Self { process, directory, client, patient: Client::try_from(config)?, local };
         let done = tokio::select! {
             done = work(&engine) => done,
             _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
@@ -137,6 +141,11 @@ impl Engine {
 
     pub fn pods(&self) -> Api<Pod> {
         Api::namespaced(self.client.clone(), NAMESPACE)
+    }
+
+    /// The same without TLS.
+    pub fn local_pods(&self) -> Api<Pod> {
+        Api::namespaced(self.local.clone(), NAMESPACE)
     }
 
     /// For logs of Pods that are about to run.

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::Context;
 use asb_types::{Sandbox, SandboxSpec};
-use futures::io::AsyncBufReadExt as _;
+use futures::io::{AsyncBufReadExt as _, AsyncReadExt as _};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
@@ -57,6 +57,8 @@ pub async fn first_log_byte(pods: &Api<Pod>, name: &str) -> anyhow::Result<(Inst
     let came = Instant::now();
     let mut line = String::new();
     log.read_line(&mut line).await?;
+    // To its end, so that the connection is there for the next one.
+    log.read_to_end(&mut Vec::new()).await?;
     let (printed, text) = line.split_once(' ').context("a line of the log starts with its time")?;
     anyhow::ensure!(text.trim() == COMMAND[1], "the log of {name} says {text:?}");
     Ok((came, printed.parse()?))

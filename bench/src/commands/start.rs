@@ -24,7 +24,8 @@ const SANDBOX_EXEC: &str = "Sandbox → Ready → exec";
 const ASB_RUN: &str = "`asb run`, whole program";
 const OURS: [&str; 4] = [SANDBOX_LOG, POD_LOG, SANDBOX_EXEC, ASB_RUN];
 
-const EXEC: &str = "exec over the API";
+const EXEC: &str = "exec over the API, new TLS connection";
+const LOCAL_EXEC: &str = "exec over the API, local socket";
 const FIRST_RUN: &str = "first run through the router, which starts sandboxd";
 const RUN: &str = "run through the router, connection open";
 const ASB_EXEC: &str = "`asb exec`, whole program";
@@ -191,10 +192,12 @@ impl Run<'_> {
         self.starts.push(SANDBOX_EXEC, came - begun);
         self.others.push(READY, ready - begun);
 
-        self.rest().await;
-        let begun = Instant::now();
-        let came = workload::first_exec_byte(&self.engine.pods(), &name).await?;
-        self.others.push(EXEC, came - begun);
+        for (what, pods) in [(EXEC, self.engine.pods()), (LOCAL_EXEC, self.engine.local_pods())] {
+            self.rest().await;
+            let begun = Instant::now();
+            let came = workload::first_exec_byte(&pods, &name).await?;
+            self.others.push(what, came - begun);
+        }
 
         for what in [FIRST_RUN, RUN] {
             self.rest().await;
@@ -266,7 +269,7 @@ fn show(peers: &[&str], missing: &[&str], starts: &Results, others: &Results, ti
     }
     println!("{table}");
 
-    let names = [READY, EXEC, FIRST_RUN, RUN, ASB_EXEC, DELETE_RUNNING, DELETE_ENDED];
+    let names = [READY, EXEC, LOCAL_EXEC, FIRST_RUN, RUN, ASB_EXEC, DELETE_RUNNING, DELETE_ENDED];
     println!("{}", Table::latencies("other times", names.into_iter().zip(&lines(others, &names))));
 
     let mut table =

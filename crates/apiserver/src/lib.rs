@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! kubectl, SDKs ──TLS──┐
+//! asb ───────socket────┤
 //!                      ├─► Router ─► registry (kinds, schemas) ─► store (redb, watch)
 //! controllers ─in process┘
 //! ```
@@ -25,9 +26,11 @@
 //! - Wrong types in built-in kinds are answered with 422 and the field's path instead of a decoding error.
 //! - A Pod gets no default tolerations or priority, a claim no protection finalizer.
 
+mod connection;
 mod gc;
 mod http;
 mod inprocess;
+mod local;
 mod names;
 mod ops;
 mod patch;
@@ -47,6 +50,7 @@ use std::sync::{Arc, Mutex, RwLock};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
+pub use local::client as local_client;
 use ops::{Api, WriteOptions};
 use registry::Registry;
 pub use registry::service::SERVICE_RANGE;
@@ -171,6 +175,11 @@ impl ApiServer {
     /// Serves TLS with bearer-token authentication on `address` (port 0 = any free one).
     pub async fn serve(&self, address: SocketAddr) -> Result<Serving, Error> {
         tls::serve(self.router(), &self.data_dir, address, self.api.stopping.child_token()).await
+    }
+
+    /// Serves this user on a socket in the data directory, without TLS; [`local_client`] is the other end.
+    pub fn serve_locally(&self) -> Result<(), Error> {
+        local::serve(self.router(), &self.data_dir, self.api.stopping.child_token())
     }
 
     /// Ends watches and background work, writes everything out and closes the store.

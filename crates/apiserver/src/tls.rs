@@ -3,29 +3,21 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-use axum::body::Body;
-use axum::response::{IntoResponse as _, Response};
+use axum::response::IntoResponse as _;
 use base64::Engine as _;
 use http::{Request, header};
-use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::json;
 use subtle::ConstantTimeEq as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tower::ServiceExt as _;
 
 use crate::Error;
+use crate::connection::{self, PATIENCE};
 use crate::pki::{self, Authority};
 use crate::status::ApiError;
-
-/// Connections at a time; more wait to be accepted.
-const CONNECTIONS: usize = 4096;
-/// For the handshake, and for the head of a request.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A listening server; dropping it stops listening.
 pub struct Serving {
@@ -79,22 +71,14 @@ impl Front {
     }
 
     async fn run(self, listener: TcpListener, mut acceptor: Acceptor) {
-        let slots = Arc::new(Semaphore::new(CONNECTIONS));
+        let slots = Arc::new(Semaphore::new(connection::MOST));
         loop {
             let Ok(slot) = slots.clone().acquire_owned().await else { return };
             let accepted = tokio::select! {
                 () = self.stop.cancelled() => return,
                 accepted = listener.accept() => accepted,
             };
-            let stream = match accepted {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    // Out of file descriptors, most likely: give others time to close theirs.
-                    tracing::warn!(error = &error as &dyn std::error::Error, "could not accept a connection");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                    continue;
-                }
-            };
+            let Some((stream, _)) = connection::accepted(accepted).await else { continue };
             if jiff::Timestamp::now() > acceptor.1 {
                 match self.acceptor() {
                     Ok(renewed) => acceptor = renewed,
@@ -110,34 +94,20 @@ impl Front {
                 let _slot = slot;
                 tokio::select! {
                     () = stop.cancelled() => {}
-                    () = connection(stream, tls, router, token) => {}
+                    () = secured(stream, tls, router, token) => {}
                 }
             });
         }
     }
 }
 
-async fn connection(stream: TcpStream, tls: TlsAcceptor, router: axum::Router, token: Arc<str>) {
+async fn secured(stream: TcpStream, tls: TlsAcceptor, router: axum::Router, token: Arc<str>) {
     let _ = stream.set_nodelay(true);
     let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, tls.accept(stream)).await else { return };
-    let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
-        let (router, token) = (router.clone(), token.clone());
-        async move {
-            if !authenticated(&request, &token) {
-                return Ok::<Response, std::convert::Infallible>(ApiError::unauthorized().into_response());
-            }
-            router.oneshot(request.map(Body::new)).await
-        }
-    });
-    let served = hyper::server::conn::http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(PATIENCE)
-        .serve_connection(TokioIo::new(stream), service)
-        .with_upgrades()
-        .await;
-    if let Err(error) = served {
-        tracing::debug!(error = &error as &dyn std::error::Error, "a connection ended early");
-    }
+    let refuse = |request: &Request<_>| {
+        (!authenticated(request, &token)).then(|| ApiError::unauthorized().into_response())
+    };
+    connection::serve(stream, router, refuse).await;
 }
 
 /// Health can be asked by anyone; everything else takes the token.

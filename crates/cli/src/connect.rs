@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use http::HeaderName;
+use http::{HeaderName, HeaderValue};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
 use crate::data_dir::{DataDir, Engine};
@@ -39,7 +39,7 @@ pub async fn engine(data_dir: &DataDir, options: &[String]) -> anyhow::Result<En
 /// A client of the engine, which is started if need be.
 pub async fn client(data_dir: &DataDir, options: &[String]) -> anyhow::Result<kube::Client> {
     engine(data_dir, options).await?;
-    client_from(&data_dir.kubeconfig()).await
+    local(data_dir, None).await
 }
 
 /// A client of the engine that runs; an error with a hint when there is none.
@@ -48,14 +48,22 @@ pub async fn running_client(data_dir: &DataDir) -> anyhow::Result<kube::Client> 
         let message = format!("no engine runs in {}", data_dir.path().display());
         return Err(hinted(message, "start one with `asb up`, or let `asb run -- CMD` do it"));
     }
-    client_from(&data_dir.kubeconfig()).await
+    local(data_dir, None).await
 }
 
 /// A client whose requests wait for containers that do not run yet.
 pub async fn patient_client(data_dir: &DataDir, patience: Duration) -> anyhow::Result<kube::Client> {
+    let prefer = HeaderValue::from_str(&format!("wait={}", patience.as_secs()))?;
+    local(data_dir, Some((HeaderName::from_static("prefer"), prefer))).await
+}
+
+/// By the socket of the engine; one that is older has none.
+async fn local(data_dir: &DataDir, every: Option<(HeaderName, HeaderValue)>) -> anyhow::Result<kube::Client> {
+    if let Some(client) = asb_apiserver::local_client(data_dir.path(), every.clone()) {
+        return Ok(client);
+    }
     let mut config = config(&data_dir.kubeconfig()).await?;
-    let prefer = (HeaderName::from_static("prefer"), format!("wait={}", patience.as_secs()).parse()?);
-    config.headers.push(prefer);
+    config.headers.extend(every);
     Ok(kube::Client::try_from(config)?)
 }
 

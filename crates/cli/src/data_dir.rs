@@ -6,6 +6,7 @@
 //! | `engine.json` | where the running engine listens; there only while it is ready |
 //! | `last.json` | where the last engine listened, so that the next one can listen there again |
 //! | `kubeconfig`, `pki/`, `store.redb`, `store.journal` | the Kubernetes API |
+//! | `api.sock` | the same API, for `asb` by the same user |
 //! | `router.token` | what callers of the router must send |
 //! | `images/`, `sandboxes/`, `volumes/`, `pods/` | the node |
 //! | `drivers.json`, `probe/` | which runtimes work here, and where that is tried |

@@ -83,6 +83,7 @@ pub async fn start(
     let router = asb_router::serve(router, client, dial, asb_router::Config { token, ..Default::default() });
     let router = router.await.context("failed to start the router")?;
     let api = server.serve(api).await.context("failed to start the API server")?;
+    server.serve_locally().context("failed to start the API server")?;
     tokio::select! {
         ready = async { tokio::try_join!(controllers, pods) } => drop(ready.context("a part of the engine stopped")?),
         Some(ended) = tasks.join_next() => ended.context("a part of the engine failed")??,
