@@ -1,7 +1,8 @@
 //! `pods/log`: the container's output from its log files.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use asb_runtime::Sandbox;
@@ -15,6 +16,7 @@ use inotify::{Inotify, WatchMask};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use serde::Deserialize;
 use tokio::sync::mpsc;
 
@@ -255,11 +257,39 @@ fn watch(current: &std::path::Path) -> io::Result<inotify::EventStream<[u8; 1024
     inotify.into_event_stream([0; 1024])
 }
 
+/// A file that is read from its beginning.
+struct Source {
+    file: File,
+    at: u64,
+    /// Only what is in memory: the rest would block, as the disk is to be asked for it.
+    at_once: bool,
+}
+
+impl Read for Source {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = match self.at_once {
+            false => self.file.read_at(buffer, self.at)?,
+            true => {
+                let mut buffers = [io::IoSliceMut::new(buffer)];
+                match preadv2(&self.file, &mut buffers, self.at, ReadWriteFlags::NOWAIT) {
+                    // Not every filesystem knows what it has in memory.
+                    Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Err(io::ErrorKind::WouldBlock.into()),
+                    read => read?,
+                }
+            }
+        };
+        self.at += read as u64;
+        Ok(read)
+    }
+}
+
 /// Reads whole lines from a file that grows and may be replaced by a new one under its name.
 #[derive(Default)]
 struct Follower {
     path: PathBuf,
-    file: Option<BufReader<File>>,
+    file: Option<BufReader<Source>>,
+    /// As [`Source::at_once`].
+    at_once: bool,
     /// The beginning of a line whose end is not written yet.
     partial: Vec<u8>,
 }
@@ -269,9 +299,15 @@ impl Follower {
         Self { path, ..Self::default() }
     }
 
-    /// The next lines; none when there are no more for now. A disk may take its time, so another thread asks it: once for all of
-    /// them, because every visit to a thread takes longer than most reads.
+    /// The next lines; none when there are no more for now. What was just written is in memory, and read at once. A disk may
+    /// take its time, so another thread asks it: once for many lines, because every visit to a thread takes longer than most reads.
     async fn lines(&mut self) -> io::Result<Vec<String>> {
+        self.at_once(true);
+        match self.read() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            read => return read,
+        }
+        self.at_once(false);
         let mut follower = std::mem::take(self);
         let read = tokio::task::spawn_blocking(move || {
             let lines = follower.read();
@@ -280,6 +316,11 @@ impl Follower {
         let (follower, lines) = read.await.map_err(io::Error::other)?;
         *self = follower;
         lines
+    }
+
+    fn at_once(&mut self, at_once: bool) {
+        self.at_once = at_once;
+        self.file.iter_mut().for_each(|file| file.get_mut().at_once = at_once);
     }
 
     fn read(&mut self) -> io::Result<Vec<String>> {
@@ -303,7 +344,7 @@ impl Follower {
         loop {
             if self.file.is_none() {
                 self.file = match File::open(&self.path) {
-                    Ok(file) => Some(BufReader::new(file)),
+                    Ok(file) => Some(BufReader::new(Source { file, at: 0, at_once: self.at_once })),
                     Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
                     Err(error) => return Err(error),
                 };
@@ -328,7 +369,7 @@ impl Follower {
         use std::os::unix::fs::MetadataExt;
         let Some(file) = &self.file else { return Ok(false) };
         match std::fs::metadata(&self.path) {
-            Ok(found) => Ok(found.ino() != file.get_ref().metadata()?.ino()),
+            Ok(found) => Ok(found.ino() != file.get_ref().file.metadata()?.ino()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error),
         }

@@ -41,6 +41,8 @@ use crate::event;
 use crate::node::{Node, uid};
 
 pub(super) const DEFAULT_GRACE: Duration = Duration::from_secs(30);
+/// Whoever waits for a Pod wants its first output, which takes the same processors on its way as making places for other Pods.
+const FIRST_OUTPUT: Duration = Duration::from_millis(20);
 
 /// What the API wants of a Pod.
 #[derive(Debug, Clone)]
@@ -190,9 +192,12 @@ impl Worker {
         }
         let later = report::report(self, plan.outcome, now).await;
         if std::mem::take(&mut self.took_place) {
-            // Now that nobody waits for this Pod any more. Tracked, so that nothing is made after all was removed.
+            // Tracked, so that nothing is made after all was removed.
             let node = self.node.clone();
-            self.node.shared.ending.spawn(async move { node.park().await });
+            self.node.shared.ending.spawn(async move {
+                tokio::time::sleep(FIRST_OUTPUT).await;
+                node.park().await;
+            });
         }
         if over && !std::mem::replace(&mut self.over, true) {
             if plan.outcome == Some(Outcome::DeadlineExceeded) {
