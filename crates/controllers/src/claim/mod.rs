@@ -96,7 +96,7 @@ pub(crate) struct World {
 pub async fn run(client: Client, caches: Arc<Caches>, config: Config) {
     caches.synced().await;
     let (events, telling) = Recorder::new(client.clone(), REPORTER, config.claims.events);
-    let queue = Arc::new(Queue::new("sandboxclaim", &config));
+    let queue = Arc::new(Queue::new("sandboxclaim", config.claims.workers, &config));
     let candidates = Candidates::new(queue.clone());
     let world = Arc::new(World {
         client,
