@@ -207,8 +207,10 @@ async fn strangers_are_noticed_although_only_labelled_objects_are_watched(world:
     let prepared: Pod = world.create(pod("prepared", &adoptable)).await;
     let metadata = json!({"name": "data-prepared", "labels": adoptable});
     world.create::<PersistentVolumeClaim>(json!({"metadata": metadata, "spec": storage})).await;
-    let headless =
-        json!({"metadata": {"name": "prepared", "labels": adoptable}, "spec": {"clusterIP": "None"}});
+    // With its selector: one without cannot get any on a cluster of one family of addresses.
+    let selector = json!({"agents.x-k8s.io/sandbox-name-hash": asb_types::name::name_hash("prepared")});
+    let metadata = json!({"name": "prepared", "labels": adoptable});
+    let headless = json!({"metadata": metadata, "spec": {"clusterIP": "None", "selector": selector}});
     world.create::<Service>(headless).await;
 
     let replica = Replica::start(world.client.clone(), &settings(&world, &["--cache-label-selectors"])).await;
