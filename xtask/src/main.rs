@@ -62,7 +62,8 @@ fn crd_files() -> anyhow::Result<Vec<(PathBuf, String)>> {
     };
     let both = asb_types::crd::all().into_iter().map(|definition| ("crds", definition));
     let alone = asb_types::crd::v1beta1_only().into_iter().map(|definition| ("crds-v1beta1", definition));
-    both.chain(alone).map(file).collect()
+    let installed = |(dir, definition)| (dir, asb_types::crd::for_clusters(definition));
+    both.chain(alone).map(installed).map(file).collect()
 }
 
 /// The name of a definition's file.

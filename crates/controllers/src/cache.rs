@@ -61,7 +61,45 @@ struct State<K> {
 struct Lookup<K> {
     name: &'static str,
     index: Index<K>,
-    found: HashMap<String, BTreeMap<Key, Arc<K>>>,
+    found: HashMap<String, Group<K>>,
+}
+
+/// The objects under one value. Nearly always that is one, for which a tree would be ten times as large.
+enum Group<K> {
+    One(Key, Arc<K>),
+    Many(BTreeMap<Key, Arc<K>>),
+}
+
+impl<K> Group<K> {
+    fn insert(&mut self, key: Key, object: Arc<K>) {
+        match self {
+            Self::One(known, one) if *known == key => *one = object,
+            Self::One(known, one) => {
+                *self = Self::Many(BTreeMap::from([(known.clone(), one.clone()), (key, object)]));
+            }
+            Self::Many(objects) => _ = objects.insert(key, object),
+        }
+    }
+
+    /// Returns whether nothing is left.
+    fn remove(&mut self, key: &Key) -> bool {
+        match self {
+            Self::One(known, _) => known == key,
+            Self::Many(objects) => {
+                objects.remove(key);
+                objects.is_empty()
+            }
+        }
+    }
+
+    /// In the order of their keys.
+    fn values(&self) -> impl Iterator<Item = &Arc<K>> {
+        let (one, many) = match self {
+            Self::One(_, one) => (Some(one), None),
+            Self::Many(objects) => (None, Some(objects.values())),
+        };
+        one.into_iter().chain(many.into_iter().flatten())
+    }
 }
 
 /// One watch that feeds a cache.
@@ -134,7 +172,7 @@ impl<K: Resource + Clone> Cache<K> {
         let lookup = state.lookups.iter().find(|lookup| lookup.name == index);
         debug_assert!(lookup.is_some(), "no such index");
         let found = lookup.and_then(|lookup| lookup.found.get(value));
-        found.into_iter().flat_map(BTreeMap::values).cloned().collect()
+        found.into_iter().flat_map(Group::values).cloned().collect()
     }
 
     /// Everything there is, in no order.
@@ -279,7 +317,7 @@ impl<K: Resource + Clone> State<K> {
         let before = self.take(&key);
         let kin = || {
             let groups = self.lookups.iter().filter_map(|lookup| lookup.found.get(&(lookup.index)(&object)?));
-            groups.flat_map(BTreeMap::values).next()
+            groups.flat_map(Group::values).next()
         };
         if let Some(known) = before.as_ref().or_else(kin).cloned() {
             (self.share)(&mut object, &known);
@@ -287,7 +325,9 @@ impl<K: Resource + Clone> State<K> {
         let after = Arc::new(object);
         for lookup in &mut self.lookups {
             if let Some(value) = (lookup.index)(&after) {
-                lookup.found.entry(value).or_default().insert(key.clone(), after.clone());
+                let new = || Group::One(key.clone(), after.clone());
+                let group = lookup.found.entry(value).or_insert_with(new);
+                group.insert(key.clone(), after.clone());
             }
         }
         self.objects.insert(key, after.clone());
@@ -304,12 +344,9 @@ impl<K: Resource + Clone> State<K> {
         let object = self.objects.remove(key)?;
         for lookup in &mut self.lookups {
             if let Some(value) = (lookup.index)(&object)
-                && let Some(found) = lookup.found.get_mut(&value)
+                && lookup.found.get_mut(&value).is_some_and(|group| group.remove(key))
             {
-                found.remove(key);
-                if found.is_empty() {
-                    lookup.found.remove(&value);
-                }
+                lookup.found.remove(&value);
             }
         }
         Some(object)
@@ -367,6 +404,21 @@ mod tests {
         assert_eq!(cache.get(&Key::new("ns", "a")).unwrap().resource_version().as_deref(), Some("7"));
         cache.observe("", Event::Apply(pod("a", "1", 9)));
         assert_eq!(cache.get(&Key::new("ns", "a")).unwrap().resource_version().as_deref(), Some("9"));
+    }
+
+    #[test]
+    fn objects_of_one_value_are_found_in_order_however_many_they_are() {
+        let cache = cache();
+        let found = || -> Vec<_> { cache.find("owner", "owner").iter().map(|pod| pod.name_any()).collect() };
+        for (name, expected) in [("b", vec!["b"]), ("a", vec!["a", "b"]), ("c", vec!["a", "b", "c"])] {
+            cache.observe("", Event::Apply(pod(name, name, 5)));
+            assert_eq!(found(), expected);
+        }
+        for (name, expected) in [("a", vec!["b", "c"]), ("c", vec!["b"]), ("b", vec![])] {
+            cache.observe("", Event::Delete(pod(name, name, 6)));
+            assert_eq!(found(), expected);
+        }
+        assert!(cache.read().lookups[0].found.is_empty(), "nothing is remembered longer than needed");
     }
 
     #[test]

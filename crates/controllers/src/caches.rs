@@ -22,6 +22,9 @@ pub const BY_TEMPLATE: &str = "template";
 /// Claims by the pool that they name: namespace and name.
 pub const BY_POOL: &str = "pool";
 
+/// Pods and Services by the Sandbox whose label they carry: namespace and hash of the Sandbox's name.
+pub const BY_NAME_HASH: &str = "name hash";
+
 /// What is watched.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Scope {
@@ -53,8 +56,8 @@ impl Caches {
         Self {
             sandboxes: Cache::new(namespaces, &[(BY_OWNER, owner), (BY_POOL_LABEL, pool_label)])
                 .sharing(share_pod_spec),
-            pods: Cache::new(namespaces, &[(BY_OWNER, owner)]).labelled(labelled),
-            services: Cache::new(namespaces, &[]).labelled(labelled),
+            pods: Cache::new(namespaces, &[(BY_OWNER, owner), (BY_NAME_HASH, name_hash)]).labelled(labelled),
+            services: Cache::new(namespaces, &[(BY_NAME_HASH, name_hash)]).labelled(labelled),
             volume_claims: Cache::new(namespaces, &[]).labelled(labelled),
             templates: Cache::new(namespaces, &[]),
             pools: Cache::new(namespaces, &[(BY_TEMPLATE, |pool| Some(template_of(pool).to_string()))]),
@@ -121,6 +124,12 @@ async fn feed<K: Kind + Send + 'static>(client: &Client, cache: &Cache<K>) {
 
 fn owner(object: &impl Resource) -> Option<String> {
     controller_of(object).map(|owner| owner.uid.clone())
+}
+
+/// Namespace and name hash of a child of a Sandbox.
+fn name_hash(object: &impl Resource) -> Option<String> {
+    let hash = object.meta().labels.as_ref()?.get(key::SANDBOX_NAME_HASH)?;
+    Some(Key::new(namespace(object), hash).to_string())
 }
 
 /// The members of a pool are alike, and a Pod spec is most of what a Sandbox weighs.

@@ -3,6 +3,8 @@
 //! Counting costs nothing until somebody registers and asks. What can be read off the caches is not here:
 //! whoever serves metrics computes it when asked.
 
+mod underway;
+
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -13,6 +15,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::queue::Outcome;
+use tokio::time::Instant;
+use underway::{Started, Underway};
 
 /// Seconds, from a reconcile that finds nothing to do to one that waits for the API server.
 const SECONDS: [f64; 14] =
@@ -33,8 +37,12 @@ pub struct Metrics {
     retries: Family<Queue, Counter>,
     waited: Histograms<Queue>,
     worked: Histograms<Queue>,
+    underway: Underway,
     reconciles: Family<Reconcile, Counter>,
+    errors: Family<Controller, Counter>,
     reconcile_time: Histograms<Controller>,
+    workers: Family<Controller, Gauge>,
+    active: Family<Controller, Gauge>,
     suspends: Family<Namespace, Counter>,
     resumes: Family<Namespace, Counter>,
     suspend_latency: Histograms<Namespace>,
@@ -93,8 +101,12 @@ impl Default for Metrics {
             retries: Family::default(),
             waited: Family::new_with_constructor(seconds),
             worked: Family::new_with_constructor(seconds),
+            underway: Underway::default(),
             reconciles: Family::default(),
+            errors: Family::default(),
             reconcile_time: Family::new_with_constructor(seconds),
+            workers: Family::default(),
+            active: Family::default(),
             suspends: Family::default(),
             resumes: Family::default(),
             suspend_latency: Family::new_with_constructor(milliseconds),
@@ -116,7 +128,13 @@ impl Metrics {
         };
         seconds("workqueue_queue_duration", "How long a key waits", self.waited.clone());
         seconds("workqueue_work_duration", "How long a key is worked on", self.worked.clone());
+        registry.register_collector(Box::new(self.underway.clone()));
         registry.register("controller_runtime_reconcile", "Passes by their result", self.reconciles.clone());
+        registry.register("controller_runtime_reconcile_errors", "Passes that failed", self.errors.clone());
+        let help = "Passes that may be made at the same time";
+        registry.register("controller_runtime_max_concurrent_reconciles", help, self.workers.clone());
+        let help = "Passes that are being made";
+        registry.register("controller_runtime_active_workers", help, self.active.clone());
         registry.register_with_unit(
             "controller_runtime_reconcile_time",
             "How long a pass takes",
@@ -143,9 +161,14 @@ impl Metrics {
         );
     }
 
-    /// The part of one controller's queue.
-    pub fn queue(&self, name: &'static str) -> Meter {
-        let queue = Queue { name };
+    /// The part of one controller's queue, which has so many workers. Whatever it may count begins at zero, so that
+    /// the first of its kind is an increase.
+    pub fn queue(&self, name: &'static str, workers: usize) -> Meter {
+        let (queue, controller) = (Queue { name }, Controller { controller: name });
+        for result in ["error", "requeue_after", "success"] {
+            drop(self.reconciles.get_or_create(&Reconcile { controller: name, result }));
+        }
+        self.workers.get_or_create(&controller).set(i64::try_from(workers).unwrap_or(i64::MAX));
         Meter {
             controller: name,
             depth: self.depth.get_or_create_owned(&queue),
@@ -153,8 +176,15 @@ impl Metrics {
             retries: self.retries.get_or_create_owned(&queue),
             waited: self.waited.get_or_create_owned(&queue),
             worked: self.worked.get_or_create_owned(&queue),
+            started: self.underway.queue(name),
             reconciles: self.reconciles.clone(),
-            reconcile_time: self.reconcile_time.get_or_create_owned(&Controller { controller: name }),
+            errors: self.errors.get_or_create_owned(&controller),
+            reconcile_time: self.reconcile_time.get_or_create_owned(&controller),
+            active: {
+                let active = self.active.get_or_create_owned(&controller);
+                active.set(0);
+                active
+            },
         }
     }
 
@@ -188,8 +218,11 @@ pub struct Meter {
     retries: Counter,
     waited: Histogram,
     worked: Histogram,
+    started: Started,
     reconciles: Family<Reconcile, Counter>,
+    errors: Counter,
     reconcile_time: Histogram,
+    active: Gauge,
 }
 
 impl Meter {
@@ -198,12 +231,17 @@ impl Meter {
         self.depth(depth);
     }
 
-    pub fn taken(&self, depth: usize, waited: Duration) {
+    pub fn taken(&self, depth: usize, waited: Duration, now: Instant) {
         self.depth(depth);
         self.waited.observe(waited.as_secs_f64());
+        self.started.begin(now);
+        self.active.inc();
     }
 
-    pub fn finished(&self, outcome: Outcome, worked: Duration) {
+    /// A key that was taken at `since` is done with.
+    pub fn finished(&self, outcome: Outcome, since: Instant, now: Instant) {
+        self.started.end(since);
+        self.active.dec();
         let result = match outcome {
             Outcome::Done => "success",
             Outcome::After(_) => "requeue_after",
@@ -211,10 +249,12 @@ impl Meter {
         };
         if outcome == Outcome::Failed {
             self.retries.inc();
+            self.errors.inc();
         }
         self.reconciles.get_or_create(&Reconcile { controller: self.controller, result }).inc();
-        self.worked.observe(worked.as_secs_f64());
-        self.reconcile_time.observe(worked.as_secs_f64());
+        let worked = now.saturating_duration_since(since).as_secs_f64();
+        self.worked.observe(worked);
+        self.reconcile_time.observe(worked);
     }
 
     fn depth(&self, depth: usize) {

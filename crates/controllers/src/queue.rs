@@ -51,9 +51,9 @@ pub enum Outcome {
 }
 
 impl<K: Clone + Eq + Hash> Queue<K> {
-    /// The queue of a controller, which is counted under this name.
-    pub fn new(name: &'static str, config: &Config) -> Self {
-        Self::with(config.metrics.queue(name), config.stop.clone())
+    /// The queue of a controller, which is counted under this name and has so many workers.
+    pub fn new(name: &'static str, workers: usize, config: &Config) -> Self {
+        Self::with(config.metrics.queue(name, workers), config.stop.clone())
     }
 
     fn with(meter: Meter, stop: CancellationToken) -> Self {
@@ -97,7 +97,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
                 let now = Instant::now();
                 state.release(now);
                 if let Some((key, waited)) = state.take(now) {
-                    self.meter.taken(state.ready.len(), waited);
+                    self.meter.taken(state.ready.len(), waited, now);
                     if !state.ready.is_empty() {
                         self.changed.notify_one();
                     }
@@ -120,8 +120,9 @@ impl<K: Clone + Eq + Hash> Queue<K> {
     }
 
     pub fn finish(&self, key: K, outcome: Outcome) {
-        let worked = self.lock().finish(key, outcome, Instant::now());
-        self.meter.finished(outcome, worked);
+        let now = Instant::now();
+        let since = self.lock().finish(key, outcome, now);
+        self.meter.finished(outcome, since, now);
         self.changed.notify_one();
     }
 
@@ -152,8 +153,8 @@ impl<K: Clone + Eq + Hash> State<K> {
         Some((key, now - since))
     }
 
-    /// Returns how long the key was worked on.
-    fn finish(&mut self, key: K, outcome: Outcome, now: Instant) -> Duration {
+    /// Returns since when the key was worked on.
+    fn finish(&mut self, key: K, outcome: Outcome, now: Instant) -> Instant {
         let since = self.working.remove(&key).unwrap_or(now);
         match outcome {
             Outcome::Done => {
@@ -173,7 +174,7 @@ impl<K: Clone + Eq + Hash> State<K> {
         if self.again.remove(&key) {
             self.add(key, now);
         }
-        now - since
+        since
     }
 
     fn delay(&mut self, key: K, at: Instant) {
@@ -203,7 +204,7 @@ mod tests {
     use super::*;
 
     fn queue() -> Queue<&'static str> {
-        Queue::new("test", &Config::default())
+        Queue::new("test", 1, &Config::default())
     }
 
     #[tokio::test]
@@ -281,7 +282,7 @@ mod tests {
     #[tokio::test]
     async fn stopped_queue_gives_out_nothing_and_wakes_who_waits() {
         let config = Config::default();
-        let queue = Queue::new("test", &config);
+        let queue = Queue::new("test", 1, &config);
         let (given, ()) = tokio::join!(queue.next(), async { config.stop.cancel() });
         assert_eq!(given, None::<&str>);
         queue.add("a");

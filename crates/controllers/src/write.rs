@@ -76,6 +76,16 @@ pub fn message(error: &kube::Error) -> String {
     }
 }
 
+/// What became of a creation.
+pub enum Created<K> {
+    New(K),
+    /// Nothing: this object has the name.
+    Met {
+        found: K,
+        refusal: kube::Error,
+    },
+}
+
 /// Writes to one namespace, under one field manager.
 pub struct Writer<'a> {
     pub client: &'a Client,
@@ -86,23 +96,37 @@ pub struct Writer<'a> {
 impl Writer<'_> {
     /// Creates from raw JSON, because the typed objects here are only views.
     pub async fn create<K: Kind>(&self, object: &Value, cache: &Cache<K>) -> Result<(), kube::Error> {
+        match self.create_or_meet(object, cache).await? {
+            Created::New(_) => Ok(()),
+            Created::Met { refusal, .. } => Err(refusal),
+        }
+    }
+
+    /// The same, and tells what stands under the name already.
+    pub async fn create_or_meet<K: Kind>(
+        &self,
+        object: &Value,
+        cache: &Cache<K>,
+    ) -> Result<Created<K>, kube::Error> {
         let request = kube::core::Request::new(K::url_path(&(), Some(self.namespace)));
         let params = PostParams { field_manager: Some(self.manager.to_owned()), ..PostParams::default() };
         let body = serde_json::to_vec(object).map_err(kube::Error::SerdeError)?;
         let request = request.create(&params, body).map_err(kube::Error::BuildRequest)?;
-        match self.client.request::<K>(request).await {
-            Ok(created) => cache.wrote(created),
-            Err(error) => {
-                // Our copy lags: take in what is there, so that the next look decides with it.
-                if Refused::by(&error) == Refused::Conflict
-                    && let Some(name) = object["metadata"]["name"].as_str()
-                {
-                    cache.wrote(self.api::<K>().get(name).await?);
-                }
-                return Err(error);
+        let refusal = match self.client.request::<K>(request).await {
+            Ok(created) => {
+                cache.wrote(created.clone());
+                return Ok(Created::New(created));
             }
-        }
-        Ok(())
+            Err(refusal) => refusal,
+        };
+        let name = object["metadata"]["name"].as_str();
+        let Some(name) = name.filter(|_| Refused::by(&refusal) == Refused::Conflict) else {
+            return Err(refusal);
+        };
+        // Our copy lags, or does not keep such objects: take in what is there.
+        let found = self.api::<K>().get(name).await?;
+        cache.wrote(found.clone());
+        Ok(Created::Met { found, refusal })
     }
 
     pub async fn merge<K: Kind>(

@@ -29,6 +29,7 @@ both_servers! {
     wrong_manifest_names_the_field,
     settled_sandbox_is_not_written_again,
     two_controllers_do_not_fight,
+    names_with_the_same_hash_do_not_share_a_service,
 }
 
 fn sandbox(name: &str, spec: Value) -> Value {
@@ -135,11 +136,16 @@ async fn suspend_deletes_the_pod_and_resume_brings_it_back(world: World) {
 async fn deleted_pod_of_a_running_sandbox_comes_back(world: World) {
     world.create::<Sandbox>(sandbox("box", json!({}))).await;
     world.eventually("box", ready).await;
+    let suspended = |sandbox: &Sandbox| {
+        condition::get(&sandbox.status.as_ref().unwrap().conditions, "Suspended").unwrap().clone()
+    };
+    let before = suspended(&world.get("box").await.unwrap());
     let first: Pod = world.get("box").await.unwrap();
     world.delete::<Pod>("box").await;
     let uid = first.uid();
     world.eventually("box", |pod: &Pod| pod.uid() != uid).await;
-    world.eventually("box", ready).await;
+    let again = world.eventually("box", ready).await;
+    assert_eq!(suspended(&again), before, "it was never suspended");
 }
 
 /// SB-014, SB-015
@@ -198,9 +204,20 @@ async fn expired_sandbox_is_torn_down_and_kept(world: World) {
 
 /// SB-103
 async fn expired_sandbox_is_deleted_when_it_says_so(world: World) {
-    let spec = json!({"shutdownTime": seconds_from_now(1), "shutdownPolicy": "Delete"});
-    let created: Sandbox = world.create(sandbox("box", spec)).await;
+    let created: Sandbox = world.create(sandbox("box", json!({"service": true}))).await;
+    world.eventually("box", ready).await;
+    world.writes.take();
+    let end = json!({"shutdownTime": seconds_from_now(-1), "shutdownPolicy": "Delete"});
+    world.merge::<Sandbox>("box", json!({"spec": end})).await;
     world.gone(&created).await;
+    // Another one's story shows that the pass over the first has ended.
+    world.create::<Sandbox>(sandbox("asleep", json!({"operatingMode": "Suspended"}))).await;
+    world.eventually("asleep", reason("SandboxSuspended")).await;
+    let writes = [("DELETE pods", 1), ("DELETE sandboxes", 1), ("DELETE services", 1)];
+    let mut expected: std::collections::BTreeMap<_, _> =
+        writes.map(|(write, count)| (write.to_owned(), count)).into();
+    expected.insert("PATCH sandboxes/status".to_owned(), 2); // that it has expired, and the other one's
+    assert_eq!(world.writes.take(), expected, "what is deleted needs no status");
 }
 
 async fn deleting_a_sandbox_collects_its_children(world: World) {
@@ -378,6 +395,42 @@ async fn two_controllers_do_not_fight(mut world: World) {
     }
     let pods = world.api::<Pod>().list(&Default::default()).await.unwrap();
     assert_eq!(pods.items.len(), 4, "one Pod per Sandbox");
+}
+
+/// Weak spot 2 of the reference: whoever finds such a name gets the traffic of the other.
+async fn names_with_the_same_hash_do_not_share_a_service(world: World) {
+    let (first, second) = ("glbvs", "yacxa");
+    assert_eq!(asb_types::name::name_hash(first), asb_types::name::name_hash(second));
+    world.create::<Sandbox>(sandbox(first, json!({"service": true}))).await;
+    world.eventually(first, ready).await;
+    world.create::<Sandbox>(sandbox(second, json!({}))).await;
+    let refused = world.eventually(second, reason("ReconcilerError")).await;
+    let message = said(&refused, "Ready").unwrap().2;
+    assert!(message.contains(first) && message.contains("choose another name"), "{message}");
+    assert!(world.get::<Pod>(second).await.is_none(), "nothing of it can be reached as the first");
+    world.merge::<Sandbox>(first, json!({"spec": {"service": false}})).await;
+    world.eventually(second, ready).await;
+}
+
+/// A cluster may be newer than our schema of its Pods. What its API server does not know either, it drops from the Pod.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fields_of_a_newer_pod_are_kept_for_the_api_server_to_judge() {
+    let world = World::kubernetes().await;
+    let newer = json!({
+        "fieldOfTomorrow": {"deep": [1]},
+        "containers": [{"name": "main", "image": "host", "securityContext": {"shield": "up"}}],
+    });
+    let spec = json!({"podTemplate": {"spec": newer}, "notAField": 1});
+    let object = serde_json::from_value(sandbox("box", spec)).unwrap();
+    let api: kube::Api<kube::core::DynamicObject> = kube::Api::namespaced_with(
+        world.client.clone(),
+        &world.namespace,
+        &kube::core::ApiResource::erase::<Sandbox>(&()),
+    );
+    let stored = api.create(&PostParams::default(), &object).await.unwrap();
+    assert_eq!(stored.data["spec"]["podTemplate"]["spec"], newer);
+    assert_eq!(stored.data["spec"].get("notAField"), None, "elsewhere unknown fields go, as ever");
+    world.eventually("box", ready).await;
 }
 
 /// What Kubernetes' own scheduler says about a Pod reaches the user, and its choice is the one that counts. The

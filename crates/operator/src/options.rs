@@ -8,6 +8,9 @@ use clap::{ArgMatches, Command, Error, FromArgMatches};
 
 use crate::go;
 
+/// Unless --tls-min-version says otherwise.
+pub const TLS_MIN_VERSION: &str = "VersionTLS12";
+
 /// Everything that can be said on the command line, as it was said. [`Options::settings`] checks it.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Flags {
@@ -65,7 +68,7 @@ pub struct Flags {
     #[arg(long, default_value = "", hide_default_value = true, value_name = "DIR")]
     pub metrics_cert_dir: String,
     /// The oldest TLS that is spoken: VersionTLS12 or VersionTLS13
-    #[arg(long, default_value = "VersionTLS12", value_name = "VERSION")]
+    #[arg(long, default_value = TLS_MIN_VERSION, value_name = "VERSION")]
     pub tls_min_version: String,
     /// Cipher suites of TLS 1.2, by their IANA names [default: all safe ones]
     #[arg(long, value_delimiter = ',', value_name = "SUITE,...")]

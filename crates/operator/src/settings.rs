@@ -10,7 +10,7 @@ use asb_webhook::{Certificates, Identity};
 use crate::connections::Connections;
 use crate::go::Address;
 use crate::limit::Rate;
-use crate::options::{Flags, LogFlags, Options, WebhookFlags, WithoutEffect};
+use crate::options::{Flags, LogFlags, Options, TLS_MIN_VERSION, WebhookFlags, WithoutEffect};
 use crate::tls::{self, Tls};
 
 /// More workers than this hardly ever help.
@@ -75,6 +75,7 @@ impl Options {
         let mut warnings = without_effect(&flags.without_effect);
         warnings.extend(crowd(&flags, &controllers));
         warnings.extend(ignored_log_flags(&flags.log));
+        warnings.extend(unspoken(&flags));
         Ok(Settings {
             scope: Scope {
                 namespaces: namespaces(&flags.watch_namespaces),
@@ -154,15 +155,36 @@ fn controllers(flags: &Flags) -> Result<Config, Problem> {
 
 fn metrics(flags: &Flags) -> Result<Option<Metrics>, Problem> {
     let address = address("metrics-bind-address", &flags.metrics_bind_address)?;
-    let tls = Tls {
-        certificates: given(&flags.metrics_cert_dir).map(PathBuf::from),
-        versions: tls::versions(&flags.tls_min_version)
-            .map_err(|reason| problem("tls-min-version", reason))?,
-        suites: tls::suites(&flags.tls_cipher_suites)
-            .map_err(|reason| problem("tls-cipher-suites", reason))?,
-    };
+    let tls = Tls { certificates: given(&flags.metrics_cert_dir).map(PathBuf::from), spoken: spoken(flags)? };
     let tls = flags.metrics_secure_serving.then_some(tls);
     Ok(address.map(|address| Metrics { address, tls }))
+}
+
+/// The TLS of every server here.
+fn spoken(flags: &Flags) -> Result<asb_webhook::Tls, Problem> {
+    let versions = tls::versions(&flags.tls_min_version);
+    let suites = tls::suites(&flags.tls_cipher_suites);
+    Ok(asb_webhook::Tls {
+        versions: versions.map_err(|reason| problem("tls-min-version", reason))?,
+        suites: suites.map_err(|reason| problem("tls-cipher-suites", reason))?,
+    })
+}
+
+/// Warns of what is said about a TLS that nobody speaks.
+fn unspoken(flags: &Flags) -> Vec<String> {
+    let metrics = flags.metrics_secure_serving;
+    let anybody = metrics || flags.webhook.enable_webhook;
+    let nobody = "neither metrics nor conversions are served over TLS";
+    let set = [
+        (
+            "metrics-cert-dir",
+            !metrics && !flags.metrics_cert_dir.is_empty(),
+            "metrics are served without TLS",
+        ),
+        ("tls-min-version", !anybody && flags.tls_min_version != TLS_MIN_VERSION, nobody),
+        ("tls-cipher-suites", !anybody && !flags.tls_cipher_suites.is_empty(), nobody),
+    ];
+    set.into_iter().filter(|(_, set, _)| *set).map(|(flag, _, why)| no_effect(flag, why)).collect()
 }
 
 /// Each once: a namespace that is named twice is not watched twice.
@@ -188,6 +210,7 @@ fn webhook(flags: &Flags) -> Result<Option<asb_webhook::Settings>, Problem> {
             return Err(problem(flag, "must not be blank"));
         }
     }
+    let tls = spoken(flags)?;
     let certificates = match said.manage_webhook_certs {
         true => Certificates::Managed(Identity {
             service: said.webhook_service_name.clone(),
@@ -205,6 +228,7 @@ fn webhook(flags: &Flags) -> Result<Option<asb_webhook::Settings>, Problem> {
         bind: (Ipv6Addr::UNSPECIFIED, said.webhook_port).into(),
         extensions: flags.extensions,
         certificates,
+        tls,
     }))
 }
 
@@ -428,6 +452,27 @@ mod tests {
         }
         let error = Args::try_parse_from(["controller", "--no-such-flag"]).err().unwrap();
         assert!(error.to_string().contains("--no-such-flag"));
+    }
+
+    #[test]
+    fn every_server_speaks_the_tls_that_is_wanted() {
+        let settings = settings(&["--metrics-secure-serving", "--tls-min-version=VersionTLS13"]).unwrap();
+        let metrics = settings.metrics.and_then(|metrics| metrics.tls).unwrap().spoken;
+        let webhook = settings.webhook.unwrap().tls;
+        assert_eq!((metrics.versions.len(), webhook.versions.len()), (1, 1), "1.3 and no other");
+    }
+
+    #[test]
+    fn tls_that_nobody_speaks_is_warned_of() {
+        let warnings = |flags: &[&str]| settings(flags).unwrap().warnings;
+        assert!(warnings(&["--tls-min-version=VersionTLS13"]).is_empty(), "the webhook speaks it");
+        assert_eq!(
+            warnings(&["--tls-min-version=VersionTLS13", "--enable-webhook=false", "--metrics-cert-dir=/c"]),
+            [
+                "--metrics-cert-dir has no effect: metrics are served without TLS",
+                "--tls-min-version has no effect: neither metrics nor conversions are served over TLS",
+            ]
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! TLS for /metrics: what is spoken, and a certificate that is read again when its files change.
+//! What TLS is spoken here, and for /metrics a certificate that is read again when its files change.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,14 +15,13 @@ use tokio_rustls::TlsAcceptor;
 /// How often the files are looked at.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// What the flags say about TLS.
+/// What the flags say about the TLS of /metrics.
 #[derive(Debug, Clone)]
 pub struct Tls {
     /// Where tls.crt and tls.key are; `None`: a certificate is made that nobody knows.
     pub certificates: Option<PathBuf>,
-    pub versions: Vec<&'static SupportedProtocolVersion>,
-    /// The provider of cryptography, with the cipher suites that may be used.
-    pub suites: Arc<CryptoProvider>,
+    /// The same as the webhook speaks.
+    pub spoken: asb_webhook::Tls,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -76,12 +75,13 @@ fn name(suite: &rustls::SupportedCipherSuite) -> String {
 impl Tls {
     /// Reads or makes the certificate.
     pub fn acceptor(&self) -> Result<TlsAcceptor, Error> {
+        let asb_webhook::Tls { versions, suites } = &self.spoken;
         let resolver: Arc<dyn ResolvesServerCert> = match &self.certificates {
-            Some(dir) => Arc::new(Files::open(dir.clone(), self.suites.clone())?),
-            None => Arc::new(rustls::sign::SingleCertAndKey::from(self_signed(&self.suites)?)),
+            Some(dir) => Arc::new(Files::open(dir.clone(), suites.clone())?),
+            None => Arc::new(rustls::sign::SingleCertAndKey::from(self_signed(suites)?)),
         };
-        let builder = ServerConfig::builder_with_provider(self.suites.clone())
-            .with_protocol_versions(&self.versions)
+        let builder = ServerConfig::builder_with_provider(suites.clone())
+            .with_protocol_versions(versions)
             .map_err(Error::Setup)?;
         let mut config = builder.with_no_client_auth().with_cert_resolver(resolver);
         config.alpn_protocols = vec![b"http/1.1".to_vec()];

@@ -10,8 +10,9 @@ use asb_testing::World;
 use asb_types::{Sandbox, condition};
 use clap::Parser;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::Client;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Service};
 use kube::client::Body;
+use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -22,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 asb_testing::both_servers! {
     replica_is_ready_only_when_its_caches_are_complete,
     metrics_tell_what_happened,
+    strangers_are_noticed_although_only_labelled_objects_are_watched,
     second_replica_takes_over_within_two_seconds_while_sandboxes_are_made,
 }
 
@@ -119,6 +121,12 @@ fn is_ready(sandbox: &Sandbox) -> bool {
     is(sandbox, condition::READY)
 }
 
+fn says(sandbox: &Sandbox, reason: &str) -> bool {
+    let conditions = sandbox.status.as_ref().map(|status| status.conditions.as_slice());
+    let ready = condition::get(conditions.unwrap_or_default(), condition::READY);
+    ready.is_some_and(|ready| ready.reason == reason)
+}
+
 fn is(sandbox: &Sandbox, kind: &str) -> bool {
     let conditions = sandbox.status.as_ref().map(|status| status.conditions.as_slice());
     condition::get(conditions.unwrap_or_default(), kind).is_some_and(|found| found.status == "True")
@@ -173,11 +181,56 @@ async fn metrics_tell_what_happened(world: World) {
         "agent_sandbox_build_info{",
         "controller_runtime_reconcile_total{controller=\"sandbox\",result=\"success\"}",
         "controller_runtime_reconcile_time_seconds_count{controller=\"sandbox\"}",
+        "controller_runtime_reconcile_errors_total{controller=\"sandbox\"}",
+        "controller_runtime_max_concurrent_reconciles{controller=\"sandbox\"} 100",
+        "controller_runtime_active_workers{controller=\"sandboxclaim\"} 0",
+        "workqueue_unfinished_work_seconds{name=\"sandboxwarmpool\"} 0.0",
+        "workqueue_longest_running_processor_seconds{name=\"sandboxtemplate\"} 0.0",
         "workqueue_queue_duration_seconds_bucket{",
         "process_cpu_seconds_total ",
         "process_open_fds ",
     ] {
         assert!(page.contains(name), "no {name} in:\n{page}");
+    }
+    replica.stop().await;
+}
+
+/// MG-04: what is not watched is looked at when it stands in the way
+async fn strangers_are_noticed_although_only_labelled_objects_are_watched(world: World) {
+    let world = world.without_controllers().await;
+    let container = json!({"containers": [{"name": "theirs", "image": "image"}]});
+    let adoptable = json!({"agents.x-k8s.io/adoptable": "true"});
+    let storage = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}});
+    let pod =
+        |name: &str, labels: &Value| json!({"metadata": {"name": name, "labels": labels}, "spec": container});
+    world.create::<Pod>(pod("taken", &json!({}))).await;
+    let prepared: Pod = world.create(pod("prepared", &adoptable)).await;
+    let metadata = json!({"name": "data-prepared", "labels": adoptable});
+    world.create::<PersistentVolumeClaim>(json!({"metadata": metadata, "spec": storage})).await;
+    // With its selector: one without cannot get any on a cluster of one family of addresses.
+    let selector = json!({"agents.x-k8s.io/sandbox-name-hash": asb_types::name::name_hash("prepared")});
+    let metadata = json!({"name": "prepared", "labels": adoptable});
+    let headless = json!({"metadata": metadata, "spec": {"clusterIP": "None", "selector": selector}});
+    world.create::<Service>(headless).await;
+
+    let replica = Replica::start(world.client.clone(), &settings(&world, &["--cache-label-selectors"])).await;
+    world.create::<Sandbox>(sandbox("taken")).await;
+    let told = world.eventually::<Sandbox>("taken", |sandbox| says(sandbox, "ReconcilerError")).await;
+    let conditions = told.status.expect("it has a status").conditions;
+    let message = &condition::get(&conditions, condition::READY).expect("it says so").message;
+    assert!(message.contains("agents.x-k8s.io/adoptable=true"), "{message}");
+
+    let mut wanted = sandbox("prepared");
+    wanted["spec"]["service"] = json!(true);
+    wanted["spec"]["volumeClaimTemplates"] = json!([{"metadata": {"name": "data"}, "spec": storage}]);
+    let wanted: Sandbox = world.create(wanted).await;
+    world.eventually::<Sandbox>("prepared", is_ready).await;
+    let adopted: Pod = world.get("prepared").await.expect("the Pod is there");
+    assert_eq!(adopted.metadata.uid, prepared.metadata.uid, "the Pod itself, not one in its place");
+    let claim: PersistentVolumeClaim = world.get("data-prepared").await.expect("the claim is there");
+    let service: Service = world.get("prepared").await.expect("the Service is there");
+    for owners in [adopted.owner_references(), claim.owner_references(), service.owner_references()] {
+        assert_eq!(Some(&owners[0].uid), wanted.metadata.uid.as_ref());
     }
     replica.stop().await;
 }

@@ -178,6 +178,7 @@ async fn spans_of_a_pass_join_the_trace_of_whoever_asked() {
     let child = seen.iter().find(|span| span.name == "reconcilePod" && hex(&span.trace_id) == trace);
     let child = child.expect("the step that made the Pod has a span");
     assert!(asked.iter().any(|span| span.span_id == child.parent_span_id));
+    assert!(child.events.iter().any(|event| event.name == "NewPodStatusObserved"), "{:?}", child.events);
     assert!(
         asked.iter().flat_map(|span| &span.events).any(|event| event.name == "ExistingPodStatusObserved")
     );

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::OnceLock;
 
+use crate::rights;
+
 pub struct Kubernetes {
     pub kubeconfig: PathBuf,
     script: Child,
@@ -47,12 +49,25 @@ impl Kubernetes {
         SHARED.get_or_init(|| Self::run("tools/kubernetes/run", &["scheduler"]))
     }
 
+    /// A client that may do everything.
     pub async fn client(&self) -> kube::Client {
+        kube::Client::try_from(self.config().await).expect("a client can be made from it")
+    }
+
+    /// A client with the rights of an installed controller in all namespaces, and no other: see [`crate::rights`].
+    pub async fn controller_client(&self) -> kube::Client {
+        let mut config = self.config().await;
+        config.auth_info.impersonate = Some(rights::CONTROLLER.to_owned());
+        let client = kube::Client::try_from(config).expect("a client can be made from it");
+        rights::grant(&self.client().await, &client).await;
+        client
+    }
+
+    async fn config(&self) -> kube::Config {
         let config =
             kube::config::Kubeconfig::read_from(&self.kubeconfig).expect("the script wrote a kubeconfig");
         let config = kube::Config::from_custom_kubeconfig(config, &Default::default()).await;
-        kube::Client::try_from(config.expect("the kubeconfig is complete"))
-            .expect("a client can be made from it")
+        config.expect("the kubeconfig is complete")
     }
 }
 

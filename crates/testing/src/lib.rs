@@ -19,6 +19,7 @@ mod kubernetes;
 mod leak;
 pub mod node;
 mod registry;
+mod rights;
 mod root;
 mod world;
 mod writes;

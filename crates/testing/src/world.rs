@@ -26,7 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 pub struct World {
     pub client: Client,
-    /// What controllers talk through; in `asb up` it is ahead of the disk.
+    /// What controllers talk through: in `asb up` it is ahead of the disk, on a cluster it has only the rights that an
+    /// installed controller has.
     pub controller_client: Client,
     pub namespace: String,
     scheduler: Scheduler,
@@ -94,7 +95,8 @@ impl World {
         let kubernetes = tokio::task::spawn_blocking(Kubernetes::shared).await.expect("Kubernetes starts");
         let client = kubernetes.client().await;
         install_crds(&client).await;
-        let mut world = Self::new(client, Scheduler::Kubernetes, None).await;
+        let controller_client = kubernetes.controller_client().await;
+        let mut world = Self { controller_client, ..Self::new(client, Scheduler::Kubernetes, None).await };
         world.start_all().await;
         world
     }
@@ -149,6 +151,19 @@ impl World {
         self.tasks.shutdown().await;
         self.start_node();
         self
+    }
+
+    /// Starts all controllers anew, as one process with one worker each: what was asked for first is done first.
+    pub async fn one_at_a_time(self) -> Self {
+        let mut world = self.without_controllers().await;
+        let config = asb_controllers::Config {
+            sandbox_workers: 1,
+            claims: asb_controllers::claim::Settings { workers: 1, ..Default::default() },
+            ..Default::default()
+        };
+        let controllers = asb_controllers::run_all(world.controllers(), world.caches(), config);
+        world.tasks.spawn(controllers);
+        world
     }
 
     /// Starts a Sandbox controller for this namespace. A second one may run beside the first.
@@ -278,7 +293,7 @@ async fn stop(task: &AbortHandle) {
 /// Installs our CRDs, without the version that would need a webhook, and waits until they are served.
 async fn install_crds(client: &Client) {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
-    for definition in asb_types::crd::v1beta1_only() {
+    for definition in asb_types::crd::v1beta1_only().into_iter().map(asb_types::crd::for_clusters) {
         let name = asb_types::crd::name(&definition).to_owned();
         let applied =
             api.patch(&name, &PatchParams::apply("asb-testing").force(), &Patch::Apply(definition)).await;

@@ -25,9 +25,11 @@ mod server;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
+use rustls::crypto::CryptoProvider;
 
 use definitions::Definitions;
 use managed::Managed;
@@ -45,6 +47,22 @@ pub struct Settings {
     /// Whether the kinds beside Sandbox are converted too.
     pub extensions: bool,
     pub certificates: Certificates,
+    pub tls: Tls,
+}
+
+/// What is spoken; by default all that is safe.
+#[derive(Debug, Clone)]
+pub struct Tls {
+    pub versions: Vec<&'static rustls::SupportedProtocolVersion>,
+    /// The provider of cryptography, with the cipher suites that may be used.
+    pub suites: Arc<CryptoProvider>,
+}
+
+impl Default for Tls {
+    fn default() -> Self {
+        let suites = Arc::new(rustls::crypto::ring::default_provider());
+        Self { versions: rustls::DEFAULT_VERSIONS.to_vec(), suites }
+    }
 }
 
 /// Where the certificate comes from.
@@ -120,19 +138,19 @@ pub enum Error {
 ///
 /// `ready` is called with the address once a certificate is served and the CRDs lead here.
 pub async fn run(client: Client, settings: Settings, ready: impl FnOnce(SocketAddr)) -> Result<(), Error> {
-    let Settings { bind, extensions, certificates } = settings;
+    let Settings { bind, extensions, certificates, tls } = settings;
     let listen = |source| Error::Listen { address: bind, source };
     match certificates {
         Certificates::Managed(identity) => {
             let (managed, served) = Managed::start(client, identity).await?;
-            let server = Server::bind(bind, served.clone(), extensions).await.map_err(listen)?;
+            let server = Server::bind(bind, served.clone(), extensions, tls).await.map_err(listen)?;
             ready(server.address().map_err(listen)?);
             tokio::join!(server.run(), managed.run(served));
         }
         Certificates::Files { dir, certificate, key } => {
             let mut pair = files::read(&dir, &certificate, &key)?;
             let served = Served::new(certificate::certified_key(&pair)?);
-            let server = Server::bind(bind, served.clone(), extensions).await.map_err(listen)?;
+            let server = Server::bind(bind, served.clone(), extensions, tls).await.map_err(listen)?;
             ready(server.address().map_err(listen)?);
             let reload = async {
                 loop {

@@ -19,7 +19,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-use crate::review;
+use crate::{Tls, review};
 
 /// A list is converted in one request, so this limits how long lists can be.
 const BODY: usize = 64 << 20;
@@ -67,11 +67,15 @@ struct Service {
 }
 
 impl Server {
-    pub async fn bind(address: SocketAddr, served: Served, extensions: bool) -> std::io::Result<Self> {
+    pub async fn bind(
+        address: SocketAddr,
+        served: Served,
+        extensions: bool,
+        tls: Tls,
+    ) -> std::io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = rustls::ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
+        let builder = rustls::ServerConfig::builder_with_provider(tls.suites)
+            .with_protocol_versions(&tls.versions)
             .map_err(std::io::Error::other)?;
         let mut config = builder.with_no_client_auth().with_cert_resolver(Arc::new(served));
         config.alpn_protocols = vec![b"http/1.1".to_vec()];

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use asb_webhook::certificate::{self, LIFE, Pair};
-use asb_webhook::{Certificates, Settings};
+use asb_webhook::{Certificates, Settings, Tls};
 use jiff::Timestamp;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, ServerName};
@@ -23,11 +23,16 @@ struct Webhook {
 
 impl Webhook {
     async fn start(dir: &Path) -> Self {
+        Self::speaking(dir, Tls::default()).await
+    }
+
+    async fn speaking(dir: &Path, tls: Tls) -> Self {
         let pair = issue();
         write(dir, &pair);
         let files =
             Certificates::Files { dir: dir.into(), certificate: "tls.crt".into(), key: "tls.key".into() };
-        let settings = Settings { bind: ([127, 0, 0, 1], 0).into(), extensions: true, certificates: files };
+        let bind = ([127, 0, 0, 1], 0).into();
+        let settings = Settings { bind, extensions: true, certificates: files, tls };
         let (ready, address) = tokio::sync::oneshot::channel();
         // Files are read without any API server.
         let nowhere = kube::Config::new("http://127.0.0.1:9".parse().expect("a URL"));
@@ -41,13 +46,21 @@ impl Webhook {
     }
 
     async fn connect(&self, authorities: &str) -> std::io::Result<TlsStream<TcpStream>> {
+        self.connect_by(authorities, rustls::DEFAULT_VERSIONS).await
+    }
+
+    async fn connect_by(
+        &self,
+        authorities: &str,
+        versions: &[&'static rustls::SupportedProtocolVersion],
+    ) -> std::io::Result<TlsStream<TcpStream>> {
         let mut roots = rustls::RootCertStore::empty();
         for authority in CertificateDer::pem_slice_iter(authorities.as_bytes()) {
             roots.add(authority.expect("a certificate")).expect("an authority");
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
+            .with_protocol_versions(versions)
             .expect("versions")
             .with_root_certificates(roots)
             .with_no_client_auth();
@@ -119,6 +132,16 @@ async fn a_body_that_is_too_large_is_refused_unread() {
     let webhook = Webhook::start(dir.path()).await;
     assert_eq!(webhook.send_part("POST /convert", (64 << 20) + 1, b"").await.0, 413, "before any of it came");
     assert_eq!(webhook.send("POST /convert", b"{}").await.0, 400, "others are still served");
+}
+
+#[tokio::test]
+async fn only_the_wanted_versions_of_tls_are_spoken() {
+    let dir = tempfile::tempdir().unwrap();
+    let tls = Tls { versions: vec![&rustls::version::TLS13], ..Tls::default() };
+    let webhook = Webhook::speaking(dir.path(), tls).await;
+    let connect = async |version| webhook.connect_by(&webhook.pair.authorities, &[version]).await;
+    connect(&rustls::version::TLS13).await.expect("TLS 1.3 is spoken");
+    assert!(connect(&rustls::version::TLS12).await.is_err(), "TLS 1.2 is not");
 }
 
 #[tokio::test(start_paused = true)]

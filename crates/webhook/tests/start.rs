@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use asb_types::crd;
 use asb_webhook::certificate::{self, LIFE, Pair, Verdict};
-use asb_webhook::{Certificates, Identity, SECRET_NAME, Settings};
+use asb_webhook::{Certificates, Identity, SECRET_NAME, Settings, Tls};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::PostParams;
@@ -47,7 +47,12 @@ impl World {
     async fn start(&self) -> Result<(), asb_webhook::Error> {
         let (ready, served) = tokio::sync::oneshot::channel();
         let certificates = Certificates::Managed(identity());
-        let settings = Settings { bind: ([127, 0, 0, 1], 0).into(), extensions: true, certificates };
+        let settings = Settings {
+            bind: ([127, 0, 0, 1], 0).into(),
+            extensions: true,
+            certificates,
+            tls: Tls::default(),
+        };
         let running =
             asb_webhook::run(self.client.clone(), settings, |_| ready.send(()).expect("somebody waits"));
         tokio::select! {

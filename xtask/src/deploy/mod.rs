@@ -71,7 +71,7 @@ fn save(path: &Path, text: &str) -> anyhow::Result<()> {
 }
 
 pub fn crds() -> Vec<Value> {
-    asb_types::crd::all()
+    asb_types::crd::all().into_iter().map(asb_types::crd::for_clusters).collect()
 }
 
 /// Both versions, with extensions.

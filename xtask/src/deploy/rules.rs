@@ -1,6 +1,7 @@
 //! What the controller may do: every right that one of its parts uses, and no other.
 //!
-//! `tools/test cluster` compares this with what the API server's audit log says was used.
+//! `tools/test cluster` compares this with what the API server's audit log says was used. In tests on a real API server
+//! controllers have the first two sets and no more (`crates/testing/src/rights.rs`).
 
 use serde_json::{Value, json};
 
@@ -19,7 +20,8 @@ pub fn core() -> Vec<Value> {
             &["persistentvolumeclaims", "pods", "services"],
             &["create", "delete", "get", "list", "patch", "watch"],
         ),
-        rule("agents.x-k8s.io", &["sandboxes"], &["delete", "get", "list", "watch"]),
+        // Patched to note the trace that a Sandbox belongs to, with --enable-tracing.
+        rule("agents.x-k8s.io", &["sandboxes"], &["delete", "get", "list", "patch", "watch"]),
         rule("agents.x-k8s.io", &["sandboxes/status"], &["patch"]),
         // An owner reference that blocks the owner's deletion needs this there too.
         rule("agents.x-k8s.io", &["sandboxes/finalizers"], &["update"]),
@@ -31,8 +33,8 @@ pub fn core() -> Vec<Value> {
 pub fn extensions() -> Vec<Value> {
     let group = "extensions.agents.x-k8s.io";
     vec![
-        rule("agents.x-k8s.io", &["sandboxes"], &["create", "patch"]),
-        rule(group, &["sandboxclaims"], &["delete", "list", "patch", "watch"]),
+        rule("agents.x-k8s.io", &["sandboxes"], &["create"]),
+        rule(group, &["sandboxclaims"], &["delete", "get", "list", "patch", "watch"]),
         rule(group, &["sandboxtemplates"], &["list", "patch", "watch"]),
         rule(group, &["sandboxwarmpools"], &["list", "watch"]),
         rule(group, &["sandboxclaims/status", "sandboxwarmpools/status"], &["patch"]),

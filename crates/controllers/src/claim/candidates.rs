@@ -148,22 +148,18 @@ impl Candidates {
         let mut state = self.lock();
         let Some(pool) = state.pools.get(&pool_named_by(claim)) else { return Choice::Nothing };
         let last = if ready_only { Readiness::Ready } else { Readiness::Running };
-        let mut usable = pool
-            .free
-            .iter()
-            .take_while(|(rank, _)| rank.readiness <= last)
-            .filter(|(_, sandbox)| acceptable(sandbox));
-        let Some((rank, sandbox)) = usable.next() else {
-            let starting =
-                pool.free.iter().any(|(rank, sandbox)| rank.readiness > last && acceptable(sandbox));
-            return if starting { Choice::Pending } else { Choice::Nothing };
-        };
         let older = match state.turns.get(&Key::of(claim)) {
             Some((_, turn)) => pool.waiting.range(..turn).take(pool.free.len()).count(),
             None => 0,
         };
-        if older > 0 && usable.nth(older - 1).is_none() {
-            return Choice::Nothing;
+        // Each older claim takes one, the best first; what is left for this one says whether its turn has come.
+        let mut members = pool.free.iter().filter(|(_, sandbox)| acceptable(sandbox));
+        let Some((rank, sandbox)) = members.next() else { return Choice::Nothing };
+        let left = if older == 0 { Some(rank) } else { members.nth(older - 1).map(|(rank, _)| rank) };
+        match left {
+            None => return Choice::Nothing,
+            Some(left) if left.readiness > last => return Choice::Pending,
+            Some(_) => {}
         }
         let (rank, sandbox) = (rank.clone(), sandbox.clone());
         state.reserved.insert(sandbox.metadata.uid.clone().unwrap_or_default());

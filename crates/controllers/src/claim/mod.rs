@@ -96,7 +96,7 @@ pub(crate) struct World {
 pub async fn run(client: Client, caches: Arc<Caches>, config: Config) {
     caches.synced().await;
     let (events, telling) = Recorder::new(client.clone(), REPORTER, config.claims.events);
-    let queue = Arc::new(Queue::new("sandboxclaim", &config));
+    let queue = Arc::new(Queue::new("sandboxclaim", config.claims.workers, &config));
     let candidates = Candidates::new(queue.clone());
     let world = Arc::new(World {
         client,
@@ -269,6 +269,11 @@ fn gives_other_lifecycle(change: &Change<WarmPool>) -> bool {
     given(&change.before) != given(&change.after)
 }
 
+/// Whether a claim looks again after its pool's spec changed: one that has a Sandbox only if its time changes.
+fn concerns(change: &Change<WarmPool>, claim: &Claim) -> bool {
+    gives_other_lifecycle(change) || plan::bound_name(claim).is_empty()
+}
+
 /// Whether a claim has not been looked at yet, and is one that a pool can serve.
 fn waits_for_a_member(claim: &Claim) -> bool {
     let status = claim.status.as_ref();
@@ -295,9 +300,7 @@ impl World {
                 let changed = change.sides().next().filter(|_| is_new_spec(change));
                 let claims =
                     changed.map(|pool| of_pools.caches.claims.find(BY_POOL, &Key::of(&**pool).to_string()));
-                let concerned =
-                    |claim: &&Arc<Claim>| gives_other_lifecycle(change) || plan::bound_name(claim).is_empty();
-                let concerned = claims.iter().flatten().filter(concerned);
+                let concerned = claims.iter().flatten().filter(|claim| concerns(change, claim));
                 concerned.for_each(|claim| of_pools.queue.add(Key::of(&**claim)));
             }),
             caches.templates.listen(move |change| {

@@ -1,25 +1,28 @@
 //! Carries a plan out. The only effects of the Sandbox controller; it makes no choices.
 
+use std::sync::Arc;
+
 use asb_types::{Sandbox, SandboxStatus, key};
 use serde_json::{Value, json};
 use tracing::{Instrument, Span};
 
 use super::World;
-use super::plan::{Action, Problem, ProblemKind, Step};
+use super::plan::{Action, Met, Problem, ProblemKind, Step};
 use crate::object::Key;
-use crate::write::{self, Refused, Writer};
+use crate::write::{self, Created, Refused, Writer};
 
 /// The name under which this controller writes and reports.
 pub const MANAGER: &str = "sandbox-controller";
 
-/// Takes every action in turn; what fails becomes a problem, the rest goes on.
-pub async fn apply(world: &World, namespace: &str, actions: Vec<Action>) -> Vec<Problem> {
+/// Takes every action in turn; what fails becomes a problem, the rest goes on. What stood under the name of a child
+/// that was to be made is added to `met`.
+pub async fn apply(world: &World, namespace: &str, actions: Vec<Action>, met: &mut Met) -> Vec<Problem> {
     let writer = Writer { client: &world.client, namespace, manager: MANAGER };
     let mut problems = Vec::new();
     for action in actions {
         let step = action.step();
         let span = span(&action);
-        if let Err(error) = take(world, &writer, action).instrument(span).await {
+        if let Err(error) = take(world, &writer, action, met).instrument(span).await {
             problems.push(problem(step, &error));
         }
     }
@@ -35,12 +38,16 @@ pub async fn write_status(world: &World, sandbox: &Sandbox, status: &SandboxStat
     written.map_err(|error| problem(Step::Sandbox, &error))
 }
 
-/// Notes which trace a Sandbox belongs to, so that others can go on with it.
-pub async fn write_trace(world: &World, key: &Key, context: &str) -> Result<(), Problem> {
+/// Notes which trace a Sandbox belongs to, so that others can go on with it. Only they miss it if it fails.
+pub async fn write_trace(world: &World, key: &Key, context: &str) {
     let writer = Writer { client: &world.client, namespace: &key.namespace, manager: MANAGER };
     let patch = json!({"metadata": {"annotations": {key::TRACE_CONTEXT: context}}});
-    let written = writer.merge(&key.name, &patch, &world.caches.sandboxes).await;
-    written.map_err(|error| problem(Step::Sandbox, &error))
+    if let Err(error) = writer.merge(&key.name, &patch, &world.caches.sandboxes).await {
+        tracing::warn!(
+            error = &error as &dyn std::error::Error,
+            "the trace of the sandbox was not noted on it"
+        );
+    }
 }
 
 fn span(action: &Action) -> Span {
@@ -52,19 +59,45 @@ fn span(action: &Action) -> Span {
     }
 }
 
-async fn take(world: &World, writer: &Writer<'_>, action: Action) -> Result<(), kube::Error> {
+async fn take(world: &World, writer: &Writer<'_>, action: Action, met: &mut Met) -> Result<(), kube::Error> {
     match action {
-        Action::CreateVolumeClaim(object) => writer.create(&object, &world.caches.volume_claims).await,
+        Action::CreateVolumeClaim(object) => {
+            let created = writer.create_or_meet(&object, &world.caches.volume_claims).await?;
+            meet(created, &mut met.volume_claims)
+        }
         Action::PatchVolumeClaim { name, patch } => {
             writer.merge(&name, &patch, &world.caches.volume_claims).await
         }
-        Action::CreatePod(object) => writer.create(&object, &world.caches.pods).await,
+        Action::CreatePod(object) => {
+            let created = writer.create_or_meet(&object, &world.caches.pods).await?;
+            if let Created::New(pod) = &created {
+                let (name, phase) = (&pod.metadata.name, &pod.status.phase);
+                tracing::debug!(pod.Name = name, pod.Phase = phase, "NewPodStatusObserved");
+            }
+            meet(created, &mut met.pods)
+        }
         Action::PatchPod { name, patch } => writer.merge(&name, &patch, &world.caches.pods).await,
         Action::DeletePod(identity) => writer.delete(identity, &world.caches.pods).await,
-        Action::CreateService(object) => writer.create(&object, &world.caches.services).await,
+        Action::CreateService(object) => {
+            meet(writer.create_or_meet(&object, &world.caches.services).await?, &mut met.services)
+        }
         Action::PatchService { name, patch } => writer.merge(&name, &patch, &world.caches.services).await,
         Action::DeleteService(identity) => writer.delete(identity, &world.caches.services).await,
         Action::DeleteSandbox(identity) => writer.delete(identity, &world.caches.sandboxes).await,
+    }
+}
+
+/// The first time, what was met is looked at; it is a conflict when that did not help.
+fn meet<K: kube::Resource>(created: Created<K>, met: &mut Vec<Arc<K>>) -> Result<(), kube::Error> {
+    match created {
+        Created::Met { found, refusal } if met.iter().any(|known| known.meta().uid == found.meta().uid) => {
+            Err(refusal)
+        }
+        Created::Met { found, .. } => {
+            met.push(Arc::new(found));
+            Ok(())
+        }
+        Created::New(_) => Ok(()),
     }
 }
 

@@ -31,7 +31,7 @@ use kube::{Client, Resource};
 use tracing::{Instrument, Span};
 
 use crate::Config;
-use crate::caches::{BY_OWNER, Caches};
+use crate::caches::{BY_NAME_HASH, BY_OWNER, Caches};
 use crate::event::Recorder;
 use crate::memory::Memories;
 use crate::object::{Key, controller_of, is_kind};
@@ -39,7 +39,7 @@ use crate::queue::{Outcome, Queue};
 use crate::{cache, run, trace};
 use apply::MANAGER;
 use milestone::Change;
-use plan::{ProblemKind, Seen};
+use plan::{Met, Plan, Problem, ProblemKind, Rivals, Seen};
 use retry::Failures;
 
 /// What the controller knows and where it writes.
@@ -55,7 +55,7 @@ pub(crate) struct World {
 /// Runs the controller until it is asked to stop, or the future is dropped.
 pub async fn run(client: Client, caches: Arc<Caches>, config: Config) {
     caches.synced().await;
-    let queue = Arc::new(Queue::new("sandbox", &config));
+    let queue = Arc::new(Queue::new("sandbox", config.sandbox_workers, &config));
     let of_sandboxes = queue.clone();
     let _listening = (
         caches.sandboxes.listen(move |change| match changes_hands(change) {
@@ -116,20 +116,22 @@ async fn reconcile(world: &World, key: &Key) -> Outcome {
     };
     let now = Timestamp::now();
     let mut memory = world.memories.recall(&*sandbox).unwrap_or_default();
-    let seen = world.observe(&sandbox, &mut memory, now);
-    if let Ok(Some(pod)) = plan::tracked_pod(&seen) {
-        let (name, phase) = (&pod.metadata.name, &pod.status.phase);
-        tracing::debug!(pod.Name = name, pod.Phase = phase, "ExistingPodStatusObserved");
-    }
-    let mut plan = plan::plan(&sandbox, &seen, now);
-    defer::pod_patch(&mut plan, &mut memory.drift, world.config.write_behind, now);
-    let mut problems = std::mem::take(&mut plan.problems);
     if let Some(context) = trace::context(world.config.traces.as_deref(), &Span::current(), &*sandbox) {
-        problems.extend(apply::write_trace(world, key, &context).await.err());
+        apply::write_trace(world, key, &context).await;
     }
-    problems.extend(apply::apply(world, &key.namespace, std::mem::take(&mut plan.actions)).await);
+    let mut met = Met::default();
+    let (mut plan, mut problems) = pass(world, &sandbox, &mut memory, &mut met, now).await;
+    if !met.is_empty() {
+        // What stood in the way is there: adopted, waited for, or told of.
+        (plan, problems) = pass(world, &sandbox, &mut memory, &mut met, now).await;
+    }
+    let known = world.caches.sandboxes.get(key).filter(|known| known.metadata.uid == sandbox.metadata.uid);
+    if known.is_none_or(|known| known.metadata.deletion_timestamp.is_some()) {
+        world.memories.forget(key);
+        return Outcome::Done; // deleted meanwhile, perhaps by this plan: nobody needs its status
+    }
 
-    let seen = world.observe(&sandbox, &mut memory, now);
+    let seen = world.observe(&sandbox, &mut memory, &met, now);
     let status = judge::judge(&sandbox, &seen, &problems, &world.config.cluster_domain, now);
     if judge::worth_writing(sandbox.status.as_ref(), &status) {
         match defer::first_status(&sandbox, &status, now) {
@@ -153,6 +155,27 @@ async fn reconcile(world: &World, key: &Key) -> Outcome {
         Some(delay) => Outcome::After(delay),
         None => Outcome::Done,
     }
+}
+
+/// Plans once, and does what the plan says. Returns the plan, and all that stands in its way.
+async fn pass(
+    world: &World,
+    sandbox: &Sandbox,
+    memory: &mut Memory,
+    met: &mut Met,
+    now: Timestamp,
+) -> (Plan, Vec<Problem>) {
+    let seen = world.observe(sandbox, memory, met, now);
+    if let Ok(Some(pod)) = plan::tracked_pod(&seen) {
+        let (name, phase) = (&pod.metadata.name, &pod.status.phase);
+        tracing::debug!(pod.Name = name, pod.Phase = phase, "ExistingPodStatusObserved");
+    }
+    let mut plan = plan::plan(sandbox, &seen, now);
+    defer::pod_patch(&mut plan, &mut memory.drift, world.config.write_behind, now);
+    let mut problems = std::mem::take(&mut plan.problems);
+    let namespace = sandbox.metadata.namespace.as_deref().unwrap_or_default();
+    problems.extend(apply::apply(world, namespace, std::mem::take(&mut plan.actions), met).await);
+    (plan, problems)
 }
 
 impl World {
@@ -188,7 +211,15 @@ impl World {
         }
     }
 
-    fn observe(&self, sandbox: &Sandbox, memory: &mut Memory, now: Timestamp) -> Seen {
+    fn rivals(&self, sandbox: &Sandbox) -> Rivals {
+        let hash = Key::new(&Key::of(sandbox).namespace, &child::hash(sandbox)).to_string();
+        Rivals {
+            served: plan::rival(sandbox, &self.caches.services.find(BY_NAME_HASH, &hash)),
+            running: plan::rival(sandbox, &self.caches.pods.find(BY_NAME_HASH, &hash)),
+        }
+    }
+
+    fn observe(&self, sandbox: &Sandbox, memory: &mut Memory, met: &Met, now: Timestamp) -> Seen {
         let key = Key::of(sandbox);
         let named = |name: &str| Key::new(&key.namespace, name);
         let uid = sandbox.metadata.uid.as_deref().unwrap_or_default();
@@ -205,7 +236,9 @@ impl World {
                 .map(|name| self.caches.volume_claims.get(&named(&name)))
                 .collect(),
             retry: None,
+            rivals: self.rivals(sandbox),
         };
+        seen.meet(uid, volume::names(sandbox), met);
         if let [pod] = seen.owned_pods.as_slice() {
             seen.retry = memory.failures.note(sandbox, pod, now);
         }

@@ -11,13 +11,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use asb_types::{OperatingMode, Sandbox, ShutdownPolicy, condition, key};
+use asb_types::{GROUP, OperatingMode, Sandbox, ShutdownPolicy, condition, key};
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::retry::Retry;
-use super::{pod, service, volume};
-use crate::object::{Ownership, Pod, Service, VolumeClaim, ownership};
+use super::{child, pod, service, volume};
+use crate::object::{Ownership, Pod, Service, VolumeClaim, controller_of, is_kind, ownership};
 use crate::write::Identity;
 
 /// Everything that was seen of one Sandbox's world.
@@ -32,6 +32,59 @@ pub struct Seen {
     pub volume_claims: Vec<Option<Arc<VolumeClaim>>>,
     /// Whether and when the tracked Pod, which failed, is made again.
     pub retry: Option<Retry>,
+    pub rivals: Rivals,
+}
+
+/// Other Sandboxes whose names have the same hash, which is all that Services go by.
+#[derive(Debug, Clone, Default)]
+pub struct Rivals {
+    /// One that has a Service: it would lead to our Pod as well.
+    pub served: Option<String>,
+    /// One that has a Pod: our Service would lead to it as well.
+    pub running: Option<String>,
+}
+
+/// The other Sandbox that controls one of these children.
+pub fn rival<K: kube::Resource>(sandbox: &Sandbox, children: &[Arc<K>]) -> Option<String> {
+    let owners = children.iter().filter_map(|child| controller_of(&**child));
+    let mut others = owners.filter(|owner| is_kind(owner, GROUP, "Sandbox") && owner.uid != uid(sandbox));
+    others.next().map(|owner| owner.name.clone())
+}
+
+fn uid(sandbox: &Sandbox) -> &str {
+    sandbox.metadata.uid.as_deref().unwrap_or_default()
+}
+
+/// Objects that stood under the name of a child that was to be made. A cache may keep no such objects.
+#[derive(Debug, Clone, Default)]
+pub struct Met {
+    pub pods: Vec<Arc<Pod>>,
+    pub services: Vec<Arc<Service>>,
+    pub volume_claims: Vec<Arc<VolumeClaim>>,
+}
+
+impl Met {
+    pub fn is_empty(&self) -> bool {
+        self.pods.is_empty() && self.services.is_empty() && self.volume_claims.is_empty()
+    }
+}
+
+impl Seen {
+    /// Adds what was met to what the caches tell, where they tell nothing. `claims` are the names of the volume claims.
+    pub fn meet(&mut self, uid: &str, claims: impl Iterator<Item = String>, met: &Met) {
+        if self.named_pod.is_none() && self.owned_pods.is_empty() {
+            self.named_pod = met.pods.first().cloned();
+            let owned = self.named_pod.iter().filter(|pod| ownership(&***pod, uid) == Ownership::Owned);
+            self.owned_pods = owned.cloned().collect();
+        }
+        if self.service.is_none() {
+            self.service = met.services.first().cloned();
+        }
+        for (seen, name) in self.volume_claims.iter_mut().zip(claims).filter(|(seen, _)| seen.is_none()) {
+            let named = |claim: &&Arc<VolumeClaim>| claim.metadata.name.as_ref() == Some(&name);
+            *seen = met.volume_claims.iter().find(named).cloned();
+        }
+    }
 }
 
 /// One effect on the API.
@@ -106,8 +159,8 @@ pub fn plan(sandbox: &Sandbox, seen: &Seen, now: Timestamp) -> Plan {
     match tracked_pod(seen) {
         Err(problem) => plan.problems.push(problem),
         Ok(tracked) => {
-            plan_pod(sandbox, tracked, seen.retry, &mut plan);
-            service::plan(sandbox, seen.service.as_deref(), &mut plan);
+            plan_pod(sandbox, tracked, seen, &mut plan);
+            service::plan(sandbox, seen.service.as_deref(), seen.rivals.running.as_deref(), &mut plan);
         }
     }
     plan
@@ -162,13 +215,24 @@ fn expire(sandbox: &Sandbox, seen: &Seen) -> Plan {
     Plan { actions, ..Plan::default() }
 }
 
-fn plan_pod(sandbox: &Sandbox, tracked: Option<&Arc<Pod>>, retry: Option<Retry>, plan: &mut Plan) {
+fn plan_pod(sandbox: &Sandbox, tracked: Option<&Arc<Pod>>, seen: &Seen, plan: &mut Plan) {
+    let retry = seen.retry;
     match (sandbox.spec.operating_mode, tracked) {
         (OperatingMode::Suspended, Some(pod)) if is_owned(&**pod, sandbox) && !pod.terminating() => {
             plan.actions.push(Action::DeletePod(Identity::of(&**pod)));
         }
         (OperatingMode::Suspended, _) => {}
-        (OperatingMode::Running, None) => plan.actions.push(Action::CreatePod(pod::desired(sandbox))),
+        (OperatingMode::Running, None) => match &seen.rivals.served {
+            None => plan.actions.push(Action::CreatePod(pod::desired(sandbox))),
+            Some(rival) => {
+                let hash = child::hash(sandbox);
+                let message = format!(
+                    "the Service of Sandbox {rival:?} would lead to this Pod too: both names have the hash {hash}; \
+                     choose another name"
+                );
+                plan.problems.push(Problem { step: Step::Pod, kind: ProblemKind::Failed, message });
+            }
+        },
         (OperatingMode::Running, Some(pod)) if retry.is_some_and(|retry| retry.left.is_zero()) => {
             if is_owned(&**pod, sandbox) && !pod.terminating() {
                 plan.actions.push(Action::DeletePod(Identity::of(&**pod)));
@@ -194,6 +258,5 @@ fn time_left(sandbox: &Sandbox, now: Timestamp) -> Option<Duration> {
 }
 
 fn is_owned(object: &impl kube::Resource, sandbox: &Sandbox) -> bool {
-    let uid = sandbox.metadata.uid.as_deref().unwrap_or_default();
-    ownership(object, uid) == Ownership::Owned
+    ownership(object, uid(sandbox)) == Ownership::Owned
 }

@@ -10,9 +10,10 @@ use super::plan::{Action, Plan, Problem, ProblemKind, Step};
 use crate::object::{Ownership, Service, ServicePort, ownership};
 use crate::write::Identity;
 
-/// Adds what the Service needs, by what `spec.service` asks for.
-pub fn plan(sandbox: &Sandbox, found: Option<&Service>, plan: &mut Plan) {
-    match step(sandbox, found) {
+/// Adds what the Service needs, by what `spec.service` asks for. `rival` is another Sandbox to whose Pod a Service would
+/// lead as well.
+pub fn plan(sandbox: &Sandbox, found: Option<&Service>, rival: Option<&str>, plan: &mut Plan) {
+    match step(sandbox, found, rival) {
         Ok(action) => plan.actions.extend(action),
         Err(message) => {
             plan.problems.push(Problem { step: Step::Service, kind: ProblemKind::Failed, message })
@@ -30,9 +31,16 @@ pub fn owned(sandbox: &Sandbox, service: &Service) -> bool {
     ownership(service, sandbox.metadata.uid.as_deref().unwrap_or_default()) == Ownership::Owned
 }
 
-fn step(sandbox: &Sandbox, found: Option<&Service>) -> Result<Option<Action>, String> {
+fn step(sandbox: &Sandbox, found: Option<&Service>, rival: Option<&str>) -> Result<Option<Action>, String> {
     match (sandbox.spec.service, found) {
-        (Some(true), None) => Ok(Some(Action::CreateService(desired(sandbox)))),
+        (Some(true), None) => match rival {
+            None => Ok(Some(Action::CreateService(desired(sandbox)))),
+            Some(rival) => Err(format!(
+                "a Service would lead to the Pod of Sandbox {rival:?} too: both names have the hash {}; choose another \
+                 name",
+                child::hash(sandbox)
+            )),
+        },
         (Some(true), Some(service)) => match child::adoption(sandbox, service)? {
             Adoption::Owned => Ok(repair(sandbox, service, true)),
             Adoption::Adopt(owners) => adopt(sandbox, service, owners).map(Some),

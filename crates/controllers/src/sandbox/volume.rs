@@ -62,7 +62,8 @@ fn step(
     Ok(match child::adoption(sandbox, found)? {
         Adoption::Owned => None,
         Adoption::Adopt(owners) => {
-            let patch = json!({"metadata": {"ownerReferences": owners}});
+            let labels = json!({key::SANDBOX_NAME_HASH: child::hash(sandbox)});
+            let patch = json!({"metadata": {"ownerReferences": owners, "labels": labels}});
             Some(Action::PatchVolumeClaim { name: claim, patch })
         }
     })

@@ -39,7 +39,7 @@ pub(crate) struct World {
 /// Runs the controller until it is asked to stop, or the future is dropped.
 pub async fn run(client: Client, caches: Arc<Caches>, config: Config) {
     caches.synced().await;
-    let queue = Arc::new(Queue::new("sandboxtemplate", &config));
+    let queue = Arc::new(Queue::new("sandboxtemplate", config.template_workers, &config));
     let _listening = (
         caches.templates.listen(run::waker(&queue, |template| Some(Key::of(template)))),
         caches.network_policies.listen(run::waker(&queue, template_of)),

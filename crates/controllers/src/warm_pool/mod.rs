@@ -87,7 +87,7 @@ pub(crate) struct World {
 /// Runs the controller until it is asked to stop, or the future is dropped.
 pub async fn run(client: Client, caches: Arc<Caches>, config: Config) {
     caches.synced().await;
-    let queue = Arc::new(Queue::new("sandboxwarmpool", &config));
+    let queue = Arc::new(Queue::new("sandboxwarmpool", config.warm_pools.workers, &config));
     let gathering = Arc::new(Gathering::default());
     let changes = gathering.clone();
     let (pools, of_sandboxes, of_templates) = (caches.clone(), queue.clone(), queue.clone());

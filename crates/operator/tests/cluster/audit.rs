@@ -20,6 +20,8 @@ const SELDOM: &[(&str, &str, &str)] = &[
     ("get", "", "services"),
     ("get", "agents.x-k8s.io", "sandboxes"),
     ("get", "networking.k8s.io", "networkpolicies"),
+    // Asked before a second Sandbox of a claim is given back, which takes two controllers at once.
+    ("get", "extensions.agents.x-k8s.io", "sandboxclaims"),
     // Asked when the certificate is renewed.
     ("update", "", "secrets"),
     // Asked by the admission plugin that guards owner references, which leaves no entry of its own.

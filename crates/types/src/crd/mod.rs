@@ -1,8 +1,8 @@
 //! The CustomResourceDefinitions, put together from code and from the schemas of [`crate::schemas`].
 //!
 //! They come in two flavours: both versions with a conversion webhook ([`all`]), and v1beta1 alone
-//! ([`v1beta1_only`]). `cargo xtask crds` writes them to `deploy/crds` and `deploy/crds-v1beta1`; a test there fails when the
-//! files are not current.
+//! ([`v1beta1_only`]). `cargo xtask crds` writes them, as clusters need them ([`for_clusters`]), to `deploy/crds` and
+//! `deploy/crds-v1beta1`; a test there fails when the files are not current.
 
 mod claim;
 mod parts;
@@ -28,6 +28,35 @@ pub fn all() -> Vec<Value> {
 /// All four definitions with the stored version alone: they need no webhook.
 pub fn v1beta1_only() -> Vec<Value> {
     definitions().map(Definition::with_the_stored_version).into()
+}
+
+/// A definition as it is installed in clusters: their API servers may know fields of a Pod that are newer than our
+/// schema, so what it does not know in a Pod's spec is kept, and they decide when the Pod is made.
+pub fn for_clusters(mut definition: Value) -> Value {
+    for version in definition["spec"]["versions"].as_array_mut().into_iter().flatten() {
+        if let Some(pod) = version.pointer_mut(POD_SPEC) {
+            keep_unknown(pod);
+        }
+    }
+    definition
+}
+
+/// Where the schema of a Pod is, in a version of Sandbox and SandboxTemplate.
+const POD_SPEC: &str = "/schema/openAPIV3Schema/properties/spec/properties/podTemplate/properties/spec";
+
+fn keep_unknown(schema: &mut Value) {
+    let Some(fields) = schema.as_object_mut() else { return };
+    let is_object = fields.contains_key("properties");
+    for (name, below) in fields.iter_mut() {
+        match (name.as_str(), below) {
+            ("properties", Value::Object(properties)) => properties.values_mut().for_each(keep_unknown),
+            ("items" | "additionalProperties", below) => keep_unknown(below),
+            _ => {}
+        }
+    }
+    if is_object {
+        fields.insert("x-kubernetes-preserve-unknown-fields".to_owned(), true.into());
+    }
 }
 
 /// `<plural>.<group>` of a definition: its object name.
@@ -130,6 +159,27 @@ mod tests {
                 "sandboxclaims.extensions.agents.x-k8s.io",
             ]
         );
+    }
+
+    #[test]
+    fn clusters_keep_what_is_new_in_a_pod_and_nothing_else() {
+        const KEPT: &str = "x-kubernetes-preserve-unknown-fields";
+        let mut pods = 0;
+        for (definition, plain) in all().into_iter().map(for_clusters).zip(all()) {
+            let versions = definition["spec"]["versions"].as_array().unwrap().iter();
+            for (version, plain) in versions.zip(plain["spec"]["versions"].as_array().unwrap()) {
+                let count = |schema: &Value| schema.to_string().matches(KEPT).count();
+                assert_eq!(count(plain), 0, "one machine knows its own Pods");
+                let Some(pod) = version.pointer(POD_SPEC) else { continue };
+                pods += 1;
+                assert_eq!(count(version), count(pod), "nothing is kept elsewhere");
+                let container = &pod["properties"]["containers"]["items"];
+                for object in [pod, container, &container["properties"]["securityContext"]] {
+                    assert_eq!(object[KEPT], true);
+                }
+            }
+        }
+        assert_eq!(pods, 4, "Sandbox and SandboxTemplate, at two versions");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use asb_testing::Kubernetes;
 use asb_types::crd;
-use asb_webhook::{Certificates, Identity, Settings};
+use asb_webhook::{Certificates, Identity, Settings, Tls};
 use k8s_openapi::api::core::v1::{Namespace, Service};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -84,7 +84,12 @@ impl Cluster {
 
     /// Runs a webhook anywhere.
     pub async fn replica(&self, identity: Identity, bind: SocketAddr) -> AbortHandle {
-        let settings = Settings { bind, extensions: true, certificates: Certificates::Managed(identity) };
+        let settings = Settings {
+            bind,
+            extensions: true,
+            certificates: Certificates::Managed(identity),
+            tls: Tls::default(),
+        };
         let (ready, served) = tokio::sync::oneshot::channel();
         let client = self.client.clone();
         let running = tokio::spawn(async move {

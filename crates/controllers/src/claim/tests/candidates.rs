@@ -21,7 +21,7 @@ struct Pool {
 
 impl Pool {
     fn of(members: Vec<Sandbox>) -> Self {
-        let queue = Arc::new(Queue::new("test", &Config::default()));
+        let queue = Arc::new(Queue::new("test", 1, &Config::default()));
         let pool = Self { candidates: Candidates::new(queue.clone()), queue };
         members.into_iter().for_each(|member| pool.see(member));
         pool
@@ -172,6 +172,23 @@ fn oldest_claim_gets_the_last_member() {
     assert!(matches!(pool.reserve(&claims[1]), Choice::Nothing));
     let Choice::Reserved(first) = pool.reserve(&claims[0]) else { panic!("it is the oldest") };
     assert_eq!([name(Some(&third)), name(Some(&first))], ["m", "n"]);
+}
+
+/// CL-080, CL-081: the older claim takes the member that is here, the younger waits for the one that starts
+#[test]
+fn younger_claim_waits_for_members_that_start() {
+    let pool = Pool::of(vec![ready(member("here", 1)), member("starting", 2)]);
+    let (old, young) = (born("old", 10), born("young", 11));
+    [&old, &young].into_iter().for_each(|claim| pool.candidates.wait(claim));
+    let youngest = born("youngest", 12);
+    pool.candidates.wait(&youngest);
+    assert!(matches!(pool.reserve(&young), Choice::Pending), "the one that is here is for the older claim");
+    assert!(matches!(pool.reserve(&youngest), Choice::Nothing), "there is none for it to wait for");
+    let held = pool.reserve(&old);
+    assert!(matches!(held, Choice::Reserved(_)));
+    assert!(matches!(pool.reserve(&young), Choice::Pending));
+    pool.see(running(member("starting", 2)));
+    assert!(matches!(pool.reserve(&young), Choice::Reserved(_)));
 }
 
 #[test]

@@ -102,7 +102,7 @@ impl Controller {
         let seen = look(&self.view);
         let step = match plan(&claim, &seen, &domains()).expect("nobody made a mistake") {
             Step::Adopt => {
-                let candidates = Candidates::new(Arc::new(Queue::new("test", &Config::default())));
+                let candidates = Candidates::new(Arc::new(Queue::new("test", 1, &Config::default())));
                 let members = self.view.sandboxes.values();
                 members.for_each(|member| candidates.observe(None, Some(&Arc::new(member.clone()))));
                 let other = super::world::claim("other", json!({}));

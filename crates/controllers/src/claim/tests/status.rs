@@ -48,9 +48,19 @@ fn ready_is_forwarded_with_the_claims_generation() {
         json!(status.sandbox),
         json!({"name": "m", "podIPs": ["10.0.0.1"], "serviceFQDN": "m.ns.svc"})
     );
-    let young = claim("c", json!({"metadata": {"creationTimestamp": at(10).to_string()}}));
-    let status = judge(&young, Ok(&sandbox), at(300));
-    assert_eq!(condition::get(&status.conditions, "Ready").unwrap().last_transition_time.0, at(50));
+    let early = claim("c", json!({"metadata": {"creationTimestamp": at(10).to_string()}}));
+    let since = |claim: &Claim, sandbox: &Sandbox| {
+        let status = judge(claim, Ok(sandbox), at(300));
+        (condition::get(&status.conditions, "Ready").unwrap().last_transition_time.0, status)
+    };
+    let (time, status) = since(&early, &sandbox);
+    assert_eq!(time, at(50));
+    let mut later = sandbox;
+    later.status.as_mut().unwrap().conditions[0].last_transition_time.0 = at(200);
+    assert_eq!(since(&with(&early, status.clone()), &later).0, at(50), "Ready all the time");
+    let lost = saying(later.clone(), "False", "PodFailed");
+    let lost = with(&early, judge(&with(&early, status), Ok(&lost), at(150)));
+    assert_eq!(since(&lost, &later).0, at(200), "Ready again");
 }
 
 /// Reasons that are final for clients reach the claim as they are; an expired Sandbox has a reason of its own.

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::world::*;
 use crate::cache::Change;
-use crate::claim::{gives_other_lifecycle, is_new_spec, waits_for_a_member, woken_by};
+use crate::claim::{concerns, gives_other_lifecycle, is_new_spec, waits_for_a_member, woken_by};
 
 fn woken(before: Option<Sandbox>, after: Option<Sandbox>) -> Vec<String> {
     let change = Change { before: before.map(Arc::new), after: after.map(Arc::new) };
@@ -47,7 +47,7 @@ fn claim_wakes_for_what_it_mirrors_and_nothing_else() {
     assert_eq!(woken(None, Some(member("m", 1))), [""; 0]);
 }
 
-/// CL-121, CL-122
+/// CL-120, CL-121, CL-122
 #[test]
 fn status_of_a_pool_wakes_nobody() {
     let change = |before: Option<Value>, after: Option<Value>| {
@@ -65,6 +65,12 @@ fn status_of_a_pool_wakes_nobody() {
     assert!(gives_other_lifecycle(&change(Some(lives(1)), Some(lives(2)))));
     assert!(!gives_other_lifecycle(&change(Some(lives(1)), Some(lives(1)))));
     assert!(!gives_other_lifecycle(&change(None, Some(json!({})))));
+
+    // CL-120
+    let bound = claim("c", json!({"status": {"sandbox": {"name": "m"}}}));
+    let resized = change(Some(generation(1)), Some(generation(2)));
+    assert!(concerns(&resized, &claim("c", json!({}))) && !concerns(&resized, &bound));
+    assert!(concerns(&change(Some(lives(1)), Some(lives(2))), &bound), "its time is another");
 }
 
 #[test]

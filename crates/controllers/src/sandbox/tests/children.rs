@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::world::*;
 use crate::object::ServicePort;
-use crate::sandbox::plan::{Action, Seen, plan, pod_name};
+use crate::sandbox::plan::{Action, Rivals, Seen, plan, pod_name, rival};
 use crate::sandbox::{child, pod};
 use asb_types::{Sandbox, key};
 
@@ -272,6 +272,38 @@ fn service_of_others_is_adopted_only_when_it_may_be() {
     assert!(matches!(with(&refused, service().owned()).0, Some(Action::DeleteService(_))));
     assert!(with(&refused, unlabelled).0.is_none());
     assert!(with(&sandbox(json!({})), service()).0.is_none());
+}
+
+/// Weak spot 2 of the reference: names with the same hash share the traffic of their Services.
+#[test]
+fn sandboxes_whose_names_have_the_same_hash_never_share_a_service() {
+    let asked = sandbox(json!({"service": true}));
+    let rivals = |served: Option<&str>, running: Option<&str>| Seen {
+        rivals: Rivals { served: served.map(Into::into), running: running.map(Into::into) },
+        ..Seen::default()
+    };
+    let made = |world: &Seen| -> Vec<&str> {
+        let kind = |action: &Action| match action {
+            Action::CreatePod(_) => "Pod",
+            Action::CreateService(_) => "Service",
+            other => panic!("{other:?}"),
+        };
+        actions(&asked, world).iter().map(kind).collect()
+    };
+    assert_eq!(made(&rivals(None, None)), ["Pod", "Service"]);
+    assert_eq!(made(&rivals(None, Some("older"))), ["Pod"], "its Service would lead to the other's Pod");
+    assert_eq!(made(&rivals(Some("older"), Some("older"))), [""; 0], "and the other's to its own");
+    let told = problems(&asked, &rivals(Some("older"), None)).remove(0);
+    assert!(told.contains("\"older\"") && told.contains(&child::hash(&asked)), "{told}");
+
+    let owned = |uid: &str, kind: &str| {
+        let owner = json!({"apiVersion": "agents.x-k8s.io/v1beta1", "kind": kind, "name": "other", "uid": uid,
+            "controller": true});
+        Arc::new(pod("Running").edit(json!({"metadata": {"ownerReferences": [owner]}})))
+    };
+    let nobodys = Arc::new(pod("Running"));
+    assert_eq!(rival(&asked, &[nobodys, owned(UID, "Sandbox"), owned("x", "Job")]), None);
+    assert_eq!(rival(&asked, &[owned("x", "Sandbox")]).as_deref(), Some("other"));
 }
 
 /// SB-090

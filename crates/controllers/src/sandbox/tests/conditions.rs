@@ -106,6 +106,18 @@ fn error_beats_the_state_of_dependencies() {
     assert_eq!(said(&known, SUSPENDED).unwrap().1, "PodTerminating");
 }
 
+/// SB-080: nobody knows what became of the Service, so the status keeps what it said
+#[test]
+fn error_about_the_service_keeps_its_name_in_the_status() {
+    let mut box_ = sandbox(json!({"service": true}));
+    let ready = seen(Some(ready_pod()), Some(service().owned()));
+    box_.status = Some(status(&box_, &ready, &[]));
+    let foreign = seen(Some(ready_pod()), Some(service().foreign()));
+    let kept = |problems: &[Problem]| status(&box_, &foreign, problems).service_fqdn;
+    assert_eq!(kept(&[failed(Step::Service, "boom")]).as_deref(), Some("box.ns.svc.cluster.local"));
+    assert_eq!(kept(&[failed(Step::VolumeClaims, "boom")]), None, "this one is somebody else's");
+}
+
 #[test]
 fn child_rejected_as_invalid_is_a_configuration_error() {
     let invalid =

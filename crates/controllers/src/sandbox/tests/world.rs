@@ -110,7 +110,7 @@ pub fn seen(pod: Option<Pod>, service: Option<Service>) -> Seen {
         named_pod: pod.clone(),
         service: service.map(Arc::new),
         volume_claims: vec![],
-        retry: None,
+        ..Seen::default()
     }
 }
 
