@@ -26,7 +26,7 @@ pub struct Cgroups {
     cpu: Option<Hierarchy>,
     /// Counts processor time.
     cpuacct: Option<Hierarchy>,
-    /// Not joined at a start: sandboxes are moved there when they are frozen for the first time.
+    /// Not joined at a start, but without root: sandboxes are moved there when they are frozen for the first time.
     freezer: Option<Hierarchy>,
     /// `asb/HASH`: which state directory the sandboxes in it belong to.
     parent: PathBuf,
@@ -143,7 +143,11 @@ impl Cgroups {
     /// The hierarchies in use, each once.
     fn hierarchies(&self) -> Vec<&Hierarchy> {
         let mut all: Vec<&Hierarchy> = Vec::new();
-        for hierarchy in [&self.memory, &self.pids, &self.cpu, &self.cpuacct].into_iter().flatten() {
+        // Without root nobody can be moved who has become another user meanwhile, as supervisors do.
+        let freezer = self.freezer.as_ref().filter(|_| self.powers.is_rootless());
+        for hierarchy in
+            [&self.memory, &self.pids, &self.cpu, &self.cpuacct].into_iter().flatten().chain(freezer)
+        {
             if !all.contains(&hierarchy) {
                 all.push(hierarchy);
             }
@@ -253,7 +257,10 @@ impl Cgroups {
             None => Err(Failure {
                 step: "find a cgroup hierarchy for controller",
                 path: controller.into(),
-                source: io::Error::new(io::ErrorKind::Unsupported, "not available without cgroups"),
+                source: io::Error::new(
+                    io::ErrorKind::Unsupported,
+                    "no cgroups of this kind are this user's; `asb doctor` tells how to get them",
+                ),
             }),
         }
     }

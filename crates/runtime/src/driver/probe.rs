@@ -170,6 +170,10 @@ async fn exec(sandbox: &Sandbox, terminal: Option<TerminalSize>) -> Result<(), S
 
 async fn freeze(sandbox: &Sandbox) -> Result<(), String> {
     sandbox.freeze().await.map_err(|error| causes(&error))?;
+    match exec(sandbox, None).await {
+        Err(_) if sandbox.is_frozen() => {}
+        other => return Err(format!("it goes on when it is frozen: {other:?}")),
+    }
     sandbox.thaw().await.map_err(|error| causes(&error))?;
     exec(sandbox, None).await
 }
