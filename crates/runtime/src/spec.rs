@@ -137,6 +137,9 @@ pub struct Limits {
     /// Swap included.
     pub memory_bytes: Option<u64>,
     pub cpu_millis: Option<u32>,
+    /// What it gets, in proportion to others, when all of them want more than there is. `None`: as much as any.
+    #[serde(default)]
+    pub cpu_share_millis: Option<u32>,
     pub pids: u32,
     /// Log bytes kept on disk before the oldest are dropped.
     pub log_bytes: u64,

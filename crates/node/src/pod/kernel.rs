@@ -73,6 +73,11 @@ fn join(one: Limits, other: Limits, numbers: fn(u64, u64) -> u64) -> Limits {
     Limits {
         memory_bytes: one.memory_bytes.zip(other.memory_bytes).map(|(a, b)| numbers(a, b)),
         cpu_millis: one.cpu_millis.zip(other.cpu_millis).map(|(a, b)| small(a, b)),
+        // Those who ask for nothing take what is left.
+        cpu_share_millis: match (one.cpu_share_millis, other.cpu_share_millis) {
+            (Some(a), Some(b)) => Some(small(a, b)),
+            (a, b) => a.or(b),
+        },
         pids: small(one.pids, other.pids),
         log_bytes: one.log_bytes,
     }

@@ -19,6 +19,7 @@ const POD: &[&str] = &[
     "initContainers",
     "nodeName",
     "nodeSelector",
+    "os",
     "overhead",
     "preemptionPolicy",
     "priority",
@@ -63,6 +64,7 @@ const CONTAINER_SECURITY: &[&str] = &[
     "allowPrivilegeEscalation",
     "capabilities",
     "privileged",
+    "procMount",
     "readOnlyRootFilesystem",
     "runAsGroup",
     "runAsNonRoot",
@@ -97,7 +99,11 @@ const ENV: &[&str] = &["name", "value", "valueFrom"];
 const ENV_SOURCE: &[&str] = &["configMapKeyRef", "fieldRef", "resourceFieldRef", "secretKeyRef"];
 const ENV_FROM: &[&str] = &["configMapRef", "prefix", "secretRef"];
 const PORT: &[&str] = &["containerPort", "name", "protocol"];
-const MOUNT: &[&str] = &["mountPath", "name", "readOnly", "subPath", "subPathExpr"];
+const MOUNT: &[&str] =
+    &["mountPath", "mountPropagation", "name", "readOnly", "recursiveReadOnly", "subPath", "subPathExpr"];
+/// What a container can be given; what is not here no node of this kind has.
+const RESOURCES: &[&str] = &["limits", "requests"];
+const RESOURCE: &[&str] = &["cpu", "ephemeral-storage", "memory"];
 const VOLUME: &[&str] = &[
     "configMap",
     "downwardAPI",
@@ -114,6 +120,7 @@ const PROJECTED: &[&str] = &["configMap", "downwardAPI", "secret"];
 pub fn check(spec: &Value) -> Result<(), String> {
     only(spec, "spec", POD)?;
     only(&spec["securityContext"], "spec.securityContext", POD_SECURITY)?;
+    only_as(&spec["os"], "spec.os", "name", "linux")?;
     for (at, container) in list(spec, "containers") {
         check_container(container, &format!("spec.containers[{at}]"), CONTAINER)?;
     }
@@ -156,7 +163,15 @@ fn check_container(container: &Value, path: &str, known: &[&str]) -> Result<(), 
         only(port, &format!("{path}.ports[{at}]"), PORT)?;
     }
     for (at, mount) in list(container, "volumeMounts") {
-        only(mount, &format!("{path}.volumeMounts[{at}]"), MOUNT)?;
+        let path = format!("{path}.volumeMounts[{at}]");
+        only(mount, &path, MOUNT)?;
+        only_as(mount, &path, "mountPropagation", "None")?;
+        only_as(mount, &path, "recursiveReadOnly", "Disabled")?;
+    }
+    let resources = &container["resources"];
+    only(resources, &format!("{path}.resources"), RESOURCES)?;
+    for kind in RESOURCES {
+        only(&resources[kind], &format!("{path}.resources.{kind}"), RESOURCE)?;
     }
     for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
         only(&container[probe], &format!("{path}.{probe}"), PROBE)?;
@@ -171,6 +186,7 @@ fn check_security(security: &Value, path: &str) -> Result<(), String> {
     if security["privileged"] == true {
         return Err(format!("{path}.privileged: privileged containers are not run here; remove the field"));
     }
+    only_as(security, path, "procMount", "Default")?;
     capabilities::of(&security["capabilities"], &format!("{path}.capabilities"))?;
     check_seccomp(security, path)
 }
@@ -197,6 +213,15 @@ fn only(object: &Value, path: &str, known: &[&str]) -> Result<(), String> {
     match unknown {
         Some((field, _)) => Err(format!("{path}.{field}: not supported by this node; remove the field")),
         None => Ok(()),
+    }
+}
+
+/// Refuses a field that is set to anything but what every sandbox has.
+fn only_as(object: &Value, path: &str, field: &str, known: &str) -> Result<(), String> {
+    match object[field].as_str() {
+        None | Some("") => Ok(()),
+        Some(value) if value == known => Ok(()),
+        Some(other) => Err(format!("{path}.{field}: {other:?} is not available; use {known:?} or none")),
     }
 }
 
@@ -249,6 +274,30 @@ mod tests {
                 json!({"containers": [{"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}]}),
                 "spec.containers[0].securityContext.capabilities.add[0]",
             ),
+            (
+                json!({"containers": [{"resources": {"limits": {"cpu": "1", "nvidia.com/gpu": "1"}}}]}),
+                "spec.containers[0].resources.limits.nvidia.com/gpu",
+            ),
+            (
+                json!({"containers": [{"resources": {"requests": {"hugepages-2Mi": "4Mi"}}}]}),
+                "spec.containers[0].resources.requests.hugepages-2Mi",
+            ),
+            (
+                json!({"containers": [{"resources": {"claims": [{"name": "gpu"}]}}]}),
+                "spec.containers[0].resources.claims",
+            ),
+            (
+                json!({"containers": [{"volumeMounts": [{"mountPropagation": "Bidirectional"}]}]}),
+                "spec.containers[0].volumeMounts[0].mountPropagation",
+            ),
+            (
+                json!({"containers": [{"securityContext": {"procMount": "Unmasked"}}]}),
+                "spec.containers[0].securityContext.procMount",
+            ),
+            (json!({"os": {"name": "windows"}}), "spec.os.name"),
+            (json!({"setHostnameAsFQDN": true}), "spec.setHostnameAsFQDN"),
+            (json!({"hostUsers": true}), "spec.hostUsers"),
+            (json!({"resourceClaims": [{"name": "gpu"}]}), "spec.resourceClaims"),
             (json!({"securityContext": {"sysctls": [{"name": "a"}]}}), "spec.securityContext.sysctls"),
             (
                 json!({"securityContext": {"seccompProfile": {"type": "Unconfined"}}}),
@@ -269,8 +318,13 @@ mod tests {
     #[test]
     fn fields_that_ask_for_nothing_are_fine() {
         let spec = json!({
-            "hostNetwork": false, "initContainers": [], "securityContext": {},
-            "containers": [{"name": "a", "image": "host", "lifecycle": {}, "securityContext": {"privileged": false, "capabilities": {"drop": ["ALL"]}}}],
+            "hostNetwork": false, "hostUsers": false, "initContainers": [], "securityContext": {}, "os": {"name": "linux"},
+            "containers": [{
+                "name": "a", "image": "host", "lifecycle": {},
+                "securityContext": {"privileged": false, "procMount": "Default", "capabilities": {"drop": ["ALL"]}},
+                "volumeMounts": [{"mountPropagation": "None", "recursiveReadOnly": "Disabled"}],
+                "resources": {"limits": {"memory": "1Gi"}, "requests": {"ephemeral-storage": "1Gi"}, "claims": []},
+            }],
             "volumes": [{"name": "e", "emptyDir": {}}],
         });
         assert_eq!(check(&spec), Ok(()));

@@ -98,6 +98,9 @@ impl Cgroups {
         if let Some(millis) = limits.cpu_millis.filter(|_| wanted(cpu)) {
             self.limit_cpu(slot, millis)?;
         }
+        if let Some(millis) = limits.cpu_share_millis.filter(|_| cpu) {
+            self.share_cpu(slot, millis)?;
+        }
         if !wanted(processes) {
             return Ok(());
         }
@@ -246,6 +249,15 @@ impl Cgroups {
         }
     }
 
+    fn share_cpu(&self, slot: &SandboxId, millis: u32) -> Result<(), Failure> {
+        let (version, place) = self.require(&self.cpu, "cpu", slot)?;
+        let shares = shares(millis);
+        match version {
+            Version::V1 => write(&place.join("cpu.shares"), &shares.to_string()),
+            Version::V2 => write(&place.join("cpu.weight"), &weight(shares).to_string()),
+        }
+    }
+
     fn require(
         &self,
         hierarchy: &Option<Hierarchy>,
@@ -264,6 +276,16 @@ impl Cgroups {
             }),
         }
     }
+}
+
+/// A processor is 1024 shares, in the first version of cgroups.
+fn shares(millis: u32) -> u64 {
+    (u64::from(millis) * 1024 / 1000).clamp(2, 262_144)
+}
+
+/// The same in the second, whose range is another.
+fn weight(shares: u64) -> u64 {
+    1 + (shares - 2) * 9999 / 262_142
 }
 
 /// Finds the hierarchy that has a controller. `read` gives the contents of `cgroup.controllers`.
@@ -325,6 +347,12 @@ mod tests {
 32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu,cpuacct
 35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
 41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw";
+
+    #[test]
+    fn shares_are_those_that_kubernetes_gives() {
+        assert_eq!([0, 1, 250, 1000, 4000].map(shares), [2, 2, 256, 1024, 4096]);
+        assert_eq!([2, 256, 1024, 262_144].map(weight), [1, 10, 39, 10_000]);
+    }
 
     #[test]
     fn controller_is_found_where_it_really_is() {
