@@ -3,7 +3,7 @@
 use std::ffi::{CString, OsStr};
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
 use asb_supervisor::launch::Main;
@@ -250,7 +250,7 @@ fn become_program(
     }
     rustix::process::umask(Mode::from_raw_mode(0o022));
     reset_signals();
-    close_on_exec_from(3);
+    close_all_but(tell);
     if let Err(errno) = ground.filter.apply() {
         return (Stage::Filter, errno);
     }
@@ -303,10 +303,19 @@ pub fn reset_signals() {
     }
 }
 
-/// The supervisor opens everything close-on-exec already; this holds whatever libraries may do.
-fn close_on_exec_from(first: u32) {
-    // SAFETY: only marks descriptors; none is closed before `execve`.
-    unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+/// Lets go of all that the supervisor has open, but for the standard streams and one more, which `execve` closes.
+///
+/// All of it is close-on-exec; but `execve` takes the program's memory before it closes anything, and from then on the process
+/// can be looked into by whoever has the right to trace in its user namespace, as root of a privileged sandbox does.
+fn close_all_but(kept: &OwnedFd) {
+    let kept = kept.as_raw_fd() as u32;
+    // SAFETY: nothing but `kept` is used from here to `execve`, or to the end.
+    unsafe {
+        if kept > 3 {
+            libc::syscall(libc::SYS_close_range, 3, kept - 1, 0);
+        }
+        libc::syscall(libc::SYS_close_range, kept.max(2) + 1, u32::MAX, 0);
+    }
 }
 
 /// Tries each candidate as a shell would: a missing one is passed over, a forbidden one is remembered.
