@@ -20,12 +20,15 @@ use rustix::termios::Winsize;
 
 use crate::fork::{Fork, exit, fork};
 use crate::mount::last_errno;
+use crate::own::Own;
 use crate::rights::{self, Bounds};
 use crate::seccomp::Filter;
 
 /// What every program inside is started with.
 pub struct Ground {
     pub namespace: OwnedFd,
+    /// What root inside has every right over, if it is privileged.
+    pub own: Option<Own>,
     /// The directory of the sandbox's terminals.
     pub terminals: OwnedFd,
     pub null: OwnedFd,
@@ -233,7 +236,16 @@ fn become_program(
     tell: &OwnedFd,
 ) -> (Stage, Errno) {
     let _ = rustix::process::setsid();
-    let rights = rights::become_user(&ground.namespace, ground.bounds, program)
+    if let Err(errno) = rights::enter(&ground.namespace, ground.own.as_ref()) {
+        return (Stage::Rights, errno);
+    }
+    // Where programs may get new privileges, only who has some can bind itself.
+    if ground.bounds.privileged
+        && let Err(errno) = ground.filter.apply()
+    {
+        return (Stage::Filter, errno);
+    }
+    let rights = rights::become_user(ground.bounds, program)
         .and_then(|()| rights::limit_resources(ground.bounds.processes));
     if let Err(errno) = rights {
         return (Stage::Rights, errno);
@@ -251,7 +263,9 @@ fn become_program(
     rustix::process::umask(Mode::from_raw_mode(0o022));
     reset_signals();
     close_all_but(tell);
-    if let Err(errno) = ground.filter.apply() {
+    if !ground.bounds.privileged
+        && let Err(errno) = ground.filter.apply()
+    {
         return (Stage::Filter, errno);
     }
     (Stage::Execute, execute(prepared))

@@ -37,6 +37,7 @@ pub fn spec(pod: &Pod, driver: driver::Name, place: &Place, default_memory: u64)
         root: RootFs { layers: Vec::new(), host_dirs: Vec::new() },
         read_only_root: true,
         capabilities: Default::default(),
+        privileged: false,
         mounts: Vec::new(),
         memory_dirs: Vec::new(),
         beside: None,

@@ -92,6 +92,7 @@ pub fn translate(pod: &Pod, slot: Slot, parts: Parts<'_>) -> Result<Spec, Refusa
         .of(pod)
         .ok_or_else(|| Refusal::new("InvalidPod", "spec.containers: at least one is required"))?;
     let security = container.security_context.as_ref();
+    let privileged = security.and_then(|it| it.privileged).unwrap_or(false);
     let Parts { references, links, address, address6, ceiling, .. } = parts;
     let sources = Sources { references, links, address, address6, ceiling };
     let env = env::variables(pod, slot, container, &sources)?;
@@ -103,7 +104,8 @@ pub fn translate(pod: &Pod, slot: Slot, parts: Parts<'_>) -> Result<Spec, Refusa
         kernel: Default::default(),
         hostname: hostname(pod),
         read_only_root: security.and_then(|it| it.read_only_root_filesystem).unwrap_or(false),
-        capabilities: capabilities_of(slot, container)?,
+        capabilities: capabilities_of(slot, container, privileged)?,
+        privileged,
         labels: labels(pod, container, &parts),
         process: process(pod, slot, container, &parts.image, &env)?,
         beside: parts.common.map(|common| common.id().clone()),
@@ -130,10 +132,10 @@ pub fn hostname(pod: &Pod) -> String {
     name
 }
 
-fn capabilities_of(slot: Slot, container: &Container) -> Result<Capabilities, Refusal> {
+fn capabilities_of(slot: Slot, container: &Container, privileged: bool) -> Result<Capabilities, Refusal> {
     let field = container.security_context.as_ref().and_then(|it| it.capabilities.as_ref());
     let path = format!("{}.securityContext.capabilities", slot.path());
-    capabilities::of(&json!(field), &path).map_err(|message| Refusal::new("Unsupported", message))
+    capabilities::of(&json!(field), &path, privileged).map_err(|message| Refusal::new("Unsupported", message))
 }
 
 /// The file whose contents are the container's termination message.

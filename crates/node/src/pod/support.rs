@@ -116,17 +116,18 @@ const VOLUME: &[&str] = &[
 ];
 const PROJECTED: &[&str] = &["configMap", "downwardAPI", "secret"];
 
-/// The first field of a Pod spec that this node cannot honour, as a message with its path.
-pub fn check(spec: &Value) -> Result<(), String> {
+/// The first field of a Pod spec that this node cannot honour, as a message with its path. Whether privileged containers are
+/// run is the operator's to say.
+pub fn check(spec: &Value, privileged: bool) -> Result<(), String> {
     only(spec, "spec", POD)?;
     only(&spec["securityContext"], "spec.securityContext", POD_SECURITY)?;
     only_as(&spec["os"], "spec.os", "name", "linux")?;
     for (at, container) in list(spec, "containers") {
-        check_container(container, &format!("spec.containers[{at}]"), CONTAINER)?;
+        check_container(container, &format!("spec.containers[{at}]"), CONTAINER, privileged)?;
     }
     for (at, container) in list(spec, "initContainers") {
         let path = format!("spec.initContainers[{at}]");
-        check_container(container, &path, &[CONTAINER, &["restartPolicy"]].concat())?;
+        check_container(container, &path, &[CONTAINER, &["restartPolicy"]].concat(), privileged)?;
         match container["restartPolicy"].as_str() {
             None | Some("" | "Always") => {}
             Some(other) => {
@@ -144,14 +145,14 @@ pub fn check(spec: &Value) -> Result<(), String> {
         }
     }
     hosts::check(&spec["hostAliases"])?;
-    check_seccomp(&spec["securityContext"], "spec.securityContext")
+    check_seccomp(&spec["securityContext"], "spec.securityContext", false)
 }
 
-fn check_container(container: &Value, path: &str, known: &[&str]) -> Result<(), String> {
+fn check_container(container: &Value, path: &str, known: &[&str], privileged: bool) -> Result<(), String> {
     only(container, path, known)?;
     let security = &container["securityContext"];
     only(security, &format!("{path}.securityContext"), CONTAINER_SECURITY)?;
-    check_security(security, &format!("{path}.securityContext"))?;
+    check_security(security, &format!("{path}.securityContext"), privileged)?;
     for (at, env) in list(container, "env") {
         only(env, &format!("{path}.env[{at}]"), ENV)?;
         only(&env["valueFrom"], &format!("{path}.env[{at}].valueFrom"), ENV_SOURCE)?;
@@ -181,19 +182,28 @@ fn check_container(container: &Value, path: &str, known: &[&str]) -> Result<(), 
     LIFECYCLE.iter().try_for_each(|hook| only(&lifecycle[hook], &format!("{path}.lifecycle.{hook}"), HOOK))
 }
 
-/// Sandboxes are never given more rights than all of them have.
-fn check_security(security: &Value, path: &str) -> Result<(), String> {
-    if security["privileged"] == true {
-        return Err(format!("{path}.privileged: privileged containers are not run here; remove the field"));
+/// Sandboxes are given no more rights than all of them have, unless they are privileged and may be.
+fn check_security(security: &Value, path: &str, allowed: bool) -> Result<(), String> {
+    let privileged = security["privileged"] == true;
+    if privileged && !allowed {
+        return Err(format!(
+            "{path}.privileged: privileged containers are not run here; remove the field, or have the engine started \
+             with `asb up --allow-privileged`"
+        ));
+    }
+    if privileged && security["allowPrivilegeEscalation"] == false {
+        return Err(format!("{path}.allowPrivilegeEscalation: cannot be false together with privileged"));
     }
     only_as(security, path, "procMount", "Default")?;
-    capabilities::of(&security["capabilities"], &format!("{path}.capabilities"))?;
-    check_seccomp(security, path)
+    capabilities::of(&security["capabilities"], &format!("{path}.capabilities"), privileged)?;
+    check_seccomp(security, path, privileged)
 }
 
-fn check_seccomp(security: &Value, path: &str) -> Result<(), String> {
+fn check_seccomp(security: &Value, path: &str, privileged: bool) -> Result<(), String> {
     match security["seccompProfile"]["type"].as_str() {
         None | Some("RuntimeDefault") => Ok(()),
+        // As with a kubelet, no profile applies to them anyway.
+        Some("Unconfined") if privileged => Ok(()),
         Some(other) => {
             Err(format!("{path}.seccompProfile.type: {other:?} is not available; use \"RuntimeDefault\""))
         }
@@ -310,7 +320,7 @@ mod tests {
             ),
         ];
         for (spec, path) in cases {
-            let refused = check(&spec).expect_err("must be refused");
+            let refused = check(&spec, false).expect_err("must be refused");
             assert!(refused.contains(path), "{refused:?} names {path}");
         }
     }
@@ -327,6 +337,25 @@ mod tests {
             }],
             "volumes": [{"name": "e", "emptyDir": {}}],
         });
-        assert_eq!(check(&spec), Ok(()));
+        assert_eq!(check(&spec, false), Ok(()));
+    }
+
+    #[test]
+    fn privileged_containers_are_the_operators_to_allow() {
+        let container = |security: Value| json!({"containers": [{"securityContext": security}]});
+        let privileged = container(json!({"privileged": true, "seccompProfile": {"type": "Unconfined"}}));
+        assert!(check(&privileged, false).is_err_and(|message| message.contains("--allow-privileged")));
+        assert_eq!(check(&privileged, true), Ok(()));
+        let torn = container(json!({"privileged": true, "allowPrivilegeEscalation": false}));
+        let refused = check(&torn, true).expect_err("as a kube-apiserver refuses it");
+        assert!(
+            refused.starts_with("spec.containers[0].securityContext.allowPrivilegeEscalation: "),
+            "{refused}"
+        );
+        let init = json!({"initContainers": [{"securityContext": {"privileged": true}}]});
+        let refused = check(&init, false).expect_err("refused");
+        assert!(refused.starts_with("spec.initContainers[0].securityContext.privileged: "), "{refused}");
+        let more = container(json!({"capabilities": {"add": ["SYS_ADMIN"]}}));
+        assert!(check(&more, true).is_err(), "others have no more than before");
     }
 }

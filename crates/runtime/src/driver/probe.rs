@@ -208,6 +208,7 @@ fn spec(driver: Name) -> Spec {
         root: RootFs { layers: Vec::new(), host_dirs: Vec::new() },
         read_only_root: false,
         capabilities: Default::default(),
+        privileged: false,
         mounts: Vec::new(),
         memory_dirs: Vec::new(),
         beside: None,

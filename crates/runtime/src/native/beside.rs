@@ -57,6 +57,7 @@ impl Spec {
             root: RootFs { layers: vec![empty], host_dirs: Vec::new() },
             read_only_root: true,
             capabilities: Default::default(),
+            privileged: false,
             mounts: memory.iter().enumerate().map(mount).collect(),
             memory_dirs: memory,
             beside,

@@ -112,6 +112,7 @@ impl World {
             hostname: "box".to_owned(),
             read_only_root: false,
             capabilities: Default::default(),
+            privileged: false,
             mounts: Vec::new(),
             memory_dirs: Vec::new(),
             beside: None,

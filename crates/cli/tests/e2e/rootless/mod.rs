@@ -317,6 +317,16 @@ fn image_is_imported_and_run_with_its_owners_and_deletions() {
     });
 }
 
+/// The user's cgroups would be those of root inside as well.
+#[test]
+fn privileged_containers_are_not_to_be_had_without_root() {
+    let user = Account::new(true);
+    let refused = user.asb(&["up", "--allow-privileged"]);
+    let said = text(&refused);
+    assert!(!refused.status.success() && said.contains("needs an engine that root runs"), "{said}");
+    user.finish();
+}
+
 #[test]
 fn doctor_says_what_is_weaker_and_how_to_get_more() {
     let doctor = |user: &Account| stdout(&user.asb(&["doctor"]));
