@@ -92,6 +92,10 @@ pub struct Up {
     /// sandbox is root there
     #[arg(long, env = "ASB_ALLOW_HOST_PATH", value_name = "DIR", value_delimiter = ',')]
     pub allow_host_path: Vec<PathBuf>,
+    /// Run privileged containers: root of one may mount, nest and trace in namespaces of the sandbox's own. It gets no device
+    /// of this machine and no right over it, but more of the kernel to try
+    #[arg(long, env = "ASB_ALLOW_PRIVILEGED", value_parser = clap::builder::BoolishValueParser::new())]
+    pub allow_privileged: bool,
     #[command(flatten)]
     pub registries: Registries,
     /// Return when the engine is ready and leave it running

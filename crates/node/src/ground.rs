@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use asb_runtime::{Images, Native, Sandbox};
+use asb_runtime::{Images, Native, Sandbox, powers};
 
 use crate::disk::Disk;
 use crate::network::Wires;
@@ -25,6 +25,9 @@ pub struct Ground {
 impl Ground {
     /// Opens everything below the data directory. No sandbox is started, and none that runs is touched.
     pub async fn open(config: Config) -> Result<Self, Error> {
+        if config.allow_privileged && powers::here().is_rootless() {
+            return Err(Error::Privileged);
+        }
         let host_paths = HostPaths::new(&config.host_paths, &config.data_dir).map_err(Error::HostPath)?;
         let images = {
             let (path, registries) = (config.data_dir.join("images"), config.registries.clone());

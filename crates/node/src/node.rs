@@ -43,6 +43,8 @@ pub struct Config {
     pub disk_floor: Floor,
     /// Directories of the machine that Pods may use by `hostPath`.
     pub host_paths: Vec<PathBuf>,
+    /// Whether privileged containers are run.
+    pub allow_privileged: bool,
 }
 
 /// Runs the Pods of this machine. Cheap to clone.
@@ -62,6 +64,8 @@ pub(crate) struct Shared {
     /// What ran already when the node was opened, until it runs.
     adopted: Mutex<Vec<Sandbox>>,
     pub ceiling: Ceiling,
+    /// Whether privileged containers are run.
+    pub allow_privileged: bool,
     /// Pods that are on their way out.
     pub ending: TaskTracker,
     /// Sandboxes by Pod UID and container: where exec, log and dial find them.
@@ -89,6 +93,8 @@ pub enum Error {
     },
     #[error("a directory cannot be opened to Pods: {0}")]
     HostPath(String),
+    #[error("privileged containers cannot be allowed: that needs an engine that root runs")]
+    Privileged,
     #[error("failed to open the images")]
     Images(#[source] asb_runtime::image::Error),
     #[error("failed to open the runtime")]
@@ -113,8 +119,9 @@ impl Node {
                     return Err(Error::Open { what: "volumes", path: dir, source });
                 }
             };
-        let Ground { disk, images, runtime, wires, adopted, .. } = ground;
+        let Ground { config, disk, images, runtime, wires, adopted, .. } = ground;
         let shared = Shared {
+            allow_privileged: config.allow_privileged,
             runtime,
             drivers: Drivers::new(&dir),
             images,

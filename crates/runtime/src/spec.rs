@@ -8,7 +8,7 @@ use asb_supervisor::launch::IDS;
 pub use asb_supervisor::launch::Stdin;
 use serde::{Deserialize, Serialize};
 
-use crate::{RootFs, driver};
+use crate::{RootFs, driver, powers};
 
 /// More bytes of `resolv.conf` than any resolver reads; and of `hosts` than anybody needs.
 const NAMES: usize = 16 << 10;
@@ -33,6 +33,10 @@ pub struct Spec {
     /// What root inside may do, in its own user namespace.
     #[serde(default)]
     pub capabilities: Capabilities,
+    /// Root inside has every right over namespaces of the sandbox's own, so that it can mount and nest. Ids, limits and the
+    /// network stay what they are. Only for an engine that root runs: without root, cgroups would be the sandbox's as well.
+    #[serde(default)]
+    pub privileged: bool,
     pub mounts: Vec<Mount>,
     /// Sources of mounts that are in memory instead of on disk; gone with the sandbox.
     #[serde(default)]
@@ -137,6 +141,9 @@ pub struct Limits {
     /// Swap included.
     pub memory_bytes: Option<u64>,
     pub cpu_millis: Option<u32>,
+    /// What it gets, in proportion to others, when all of them want more than there is. `None`: as much as any.
+    #[serde(default)]
+    pub cpu_share_millis: Option<u32>,
     pub pids: u32,
     /// Log bytes kept on disk before the oldest are dropped.
     pub log_bytes: u64,
@@ -190,6 +197,12 @@ impl Spec {
         }
         if self.kernel != Kernel::Own && self.driver != driver::Name::Gvisor {
             return Err(invalid("kernel", format!("{} has none that sandboxes could share", self.driver)));
+        }
+        if self.privileged && powers::here().is_rootless() {
+            return Err(invalid("privileged", "needs an engine that root runs".to_owned()));
+        }
+        if !self.capabilities.is_within(Capabilities::most(self.privileged)) {
+            return Err(invalid("capabilities", "only a privileged sandbox has that many".to_owned()));
         }
         for (at, mount) in self.mounts.iter().enumerate() {
             absolute(&format!("mounts[{at}].source"), &mount.source)?;

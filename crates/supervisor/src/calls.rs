@@ -52,6 +52,14 @@ pub const DENIED: &[Call] = calls![
     SYS_nfsservctl,
 ];
 
+/// Refused to privileged programs too, for no namespace bounds them: a root program of the machine is asked for a key, and
+/// rings make calls that no filter sees.
+pub const PAST_NAMESPACES: &[Call] =
+    calls![SYS_request_key, SYS_io_uring_setup, SYS_io_uring_enter, SYS_io_uring_register];
+
+/// Likewise: sockets to a hypervisor belong to no network.
+pub const SOCKETS_PAST_NAMESPACES: &[u32] = &[libc::AF_VSOCK as u32];
+
 /// Those that newer architectures never had.
 #[cfg(target_arch = "x86_64")]
 #[rustfmt::skip]

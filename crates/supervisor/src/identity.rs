@@ -29,25 +29,7 @@ pub struct Unmapped {
 impl Unmapped {
     /// Makes one that `owner` owns.
     pub fn make(owner: u32) -> Result<Self> {
-        let (made, tell) = pipe_with(PipeFlags::CLOEXEC).step("make a pipe")?;
-        let (wait, keep) = pipe_with(PipeFlags::CLOEXEC).step("make a pipe")?;
-        let child = match fork().step("fork")? {
-            Fork::Parent(child) => child,
-            Fork::Child => {
-                drop((made, keep));
-                let said = become_owner(owner)
-                    .and_then(|()| own_pid())
-                    .unwrap_or_else(|errno| -errno.raw_os_error());
-                let told = rustix::io::write(&tell, &said.to_ne_bytes());
-                // Lives until the parent has taken hold of the namespace.
-                exit(i32::from(told.is_err() || rustix::io::read(&wait, &mut [0u8; 1]).is_err()))
-            }
-        };
-        drop((tell, wait));
-        let namespace = take(&made);
-        drop(keep);
-        waitpid(Some(child), WaitOptions::empty()).step("reap")?;
-        namespace
+        with_child("make a user namespace", || become_owner(owner), take)
     }
 
     /// Makes every id inside the one that comes as many after `first` as it comes after 0.
@@ -76,6 +58,33 @@ impl Unmapped {
     }
 }
 
+/// Has a child become something that can be taken hold of by its pid, while it lives.
+pub fn with_child<T>(
+    step: &str,
+    becomes: impl FnOnce() -> std::result::Result<(), Errno>,
+    take: impl FnOnce(i32) -> Result<T>,
+) -> Result<T> {
+    let (made, tell) = pipe_with(PipeFlags::CLOEXEC).step("make a pipe")?;
+    let (wait, keep) = pipe_with(PipeFlags::CLOEXEC).step("make a pipe")?;
+    let child = match fork().step("fork")? {
+        Fork::Parent(child) => child,
+        Fork::Child => {
+            drop((made, keep));
+            // Asked before: what it becomes may see another `/proc`.
+            let said = own_pid().and_then(|pid| becomes().map(|()| pid));
+            let said = said.unwrap_or_else(|errno| -errno.raw_os_error());
+            let told = rustix::io::write(&tell, &said.to_ne_bytes());
+            // Lives until the parent has taken hold of it.
+            exit(i32::from(told.is_err() || rustix::io::read(&wait, &mut [0u8; 1]).is_err()))
+        }
+    };
+    drop((tell, wait));
+    let taken = pid_said(step, &made).and_then(take);
+    drop(keep);
+    waitpid(Some(child), WaitOptions::empty()).step("reap")?;
+    taken
+}
+
 fn become_owner(owner: u32) -> std::result::Result<(), Errno> {
     let (uid, gid) = (Uid::from_raw(owner), Gid::from_raw(owner));
     rustix::thread::set_thread_res_gid(None, gid, None)?;
@@ -94,13 +103,16 @@ fn own_pid() -> std::result::Result<i32, Errno> {
 }
 
 /// The child says its pid, or the number of an error below zero.
-fn take(made: &OwnedFd) -> Result<Unmapped> {
+fn pid_said(step: &str, made: &OwnedFd) -> Result<i32> {
     let mut said = (-libc::EIO).to_ne_bytes();
-    rustix::io::read(made, &mut said).step("wait for the user namespace")?;
-    let pid = i32::from_ne_bytes(said);
-    if pid < 0 {
-        return Err(Errno::from_raw_os_error(-pid)).step("make a user namespace");
+    rustix::io::read(made, &mut said).step(step)?;
+    match i32::from_ne_bytes(said) {
+        errno if errno < 0 => Err(Errno::from_raw_os_error(-errno)).step(step),
+        pid => Ok(pid),
     }
+}
+
+fn take(pid: i32) -> Result<Unmapped> {
     let process = format!("/proc/{pid}");
     // What is opened stays with the namespace, not with the process.
     let map = |file: &str| {

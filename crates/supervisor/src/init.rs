@@ -15,6 +15,7 @@ use crate::dev::Devices;
 use crate::identity::Unmapped;
 use crate::log::Log;
 use crate::order::Order;
+use crate::own::Own;
 use crate::rights::Bounds;
 use crate::root::{Root, Standing};
 use crate::seccomp::Filter;
@@ -102,7 +103,7 @@ fn prepare(slot: &Slot, kept: &Kept) -> Result<Prepared> {
     detach_from_launcher(&null)?;
     // The log is made now, for the same reason as the files of the root.
     Log::make(&kept.run, slot.supervisor_id).step_at("create", file::LOG)?;
-    let skeleton = Skeleton::new(slot)?;
+    let skeleton = Skeleton::new(slot, false)?;
     let root = match &slot.image {
         None => PreparedRoot::Any(skeleton),
         Some(image) => {
@@ -135,13 +136,20 @@ fn begin(slot: &Slot, mut kept: Kept, mut prepared: Prepared, order: Order) -> R
         slot
     });
     let slot = other.as_ref().unwrap_or(slot);
+    if launch.privileged {
+        rights::leave_keyring()?;
+    }
     if let Some(oci) = launch.oci.take() {
         return oci::begin(slot, launch, oci, kept, shared);
     }
-    if other.is_some() {
-        // What was made ahead belongs to the slot's own ids.
-        prepared.root = PreparedRoot::Any(Skeleton::new(slot)?);
+    if other.is_some() || launch.privileged {
+        // What was made ahead belongs to the slot's own ids, and hides what a privileged one may see.
+        prepared.root = PreparedRoot::Any(Skeleton::new(slot, launch.privileged)?);
     }
+    if launch.privileged {
+        prepared.filter = Filter::privileged();
+    }
+    let shares_ipc = shared.is_some();
     drop(kept.outer);
     let namespace = kept.namespace.mapped_for(&launch.main)?;
     rustix::system::sethostname(launch.hostname.as_bytes()).step("set the host name")?;
@@ -149,13 +157,18 @@ fn begin(slot: &Slot, mut kept: Kept, mut prepared: Prepared, order: Order) -> R
     let Root { devices, last_words } = root::enter(standing, slot, &launch, &namespace, shared)?;
     let Devices { null, terminals } = devices;
     detach_from_launcher(&null)?;
-    rights::give_up(slot)?;
+    let own = launch.privileged.then(|| Own::make(&namespace, shares_ipc)).transpose()?;
+    rights::give_up(slot, launch.privileged)?;
 
     let signals = crate::serve::signals().step("watch for children")?;
     let log = Log::new(kept.run, launch.log_bytes);
-    let bounds =
-        Bounds { powers: slot.powers, capabilities: launch.capabilities, processes: launch.user_processes };
-    let ground = Ground { namespace, terminals, null, filter: prepared.filter, bounds };
+    let bounds = Bounds {
+        powers: slot.powers,
+        capabilities: launch.capabilities,
+        privileged: launch.privileged,
+        processes: launch.user_processes,
+    };
+    let ground = Ground { namespace, own, terminals, null, filter: prepared.filter, bounds };
     let (main, streams) = match launch.main.argv.is_empty() {
         true => (None, MainStreams::default()),
         false => start_main(&ground, launch.main).map(|(main, streams)| (Some(main), streams))?,

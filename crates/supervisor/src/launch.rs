@@ -67,6 +67,9 @@ pub struct Launch {
     /// What root inside keeps.
     #[serde(default)]
     pub capabilities: Capabilities,
+    /// Whether root inside has every right over namespaces of its own, and is kept from nothing that the kernel grants it there.
+    #[serde(default)]
+    pub privileged: bool,
     /// Directories of the machine that only this sandbox sees as filesystems in memory; made before the binds.
     pub memory_dirs: Vec<MemoryDir>,
     pub binds: Vec<Bind>,

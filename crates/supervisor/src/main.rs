@@ -32,6 +32,7 @@ mod loopback;
 mod mount;
 mod oci;
 mod order;
+mod own;
 mod peer;
 mod rights;
 mod root;

@@ -51,18 +51,23 @@ pub fn attach(mount: &impl AsFd, target: &impl AsFd) -> Result<(), Errno> {
 
 /// Adds attributes to a mount and, when `recursive`, to those below it.
 pub fn restrict(mount: &impl AsFd, attributes: MountAttrFlags, recursive: bool) -> Result<(), Errno> {
-    set_attributes(mount.as_fd(), u64::from(attributes.bits()), None, recursive)
+    set_attributes(mount.as_fd(), (u64::from(attributes.bits()), 0), None, recursive)
+}
+
+/// Takes attributes off a mount.
+pub fn release(mount: &impl AsFd, attributes: MountAttrFlags) -> Result<(), Errno> {
+    set_attributes(mount.as_fd(), (0, u64::from(attributes.bits())), None, false)
 }
 
 /// Maps the ids of a mount through a user namespace: id 0 on disk is id 0 in there.
 pub fn map_ids(mount: &impl AsFd, namespace: &impl AsFd) -> Result<(), Errno> {
     const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
-    set_attributes(mount.as_fd(), MOUNT_ATTR_IDMAP, Some(namespace.as_fd()), false)
+    set_attributes(mount.as_fd(), (MOUNT_ATTR_IDMAP, 0), Some(namespace.as_fd()), false)
 }
 
 fn set_attributes(
     mount: BorrowedFd<'_>,
-    set: u64,
+    (set, clear): (u64, u64),
     namespace: Option<BorrowedFd<'_>>,
     recursive: bool,
 ) -> Result<(), Errno> {
@@ -75,7 +80,7 @@ fn set_attributes(
         namespace: u64,
     }
     let namespace = namespace.map_or(0, |fd| fd.as_raw_fd() as u64);
-    let attributes = MountAttr { set, clear: 0, propagation: 0, namespace };
+    let attributes = MountAttr { set, clear, propagation: 0, namespace };
     let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
     // SAFETY: the path is a C string, the structure has the kernel's layout and the size given, and both outlive the
     // call, which writes to neither.

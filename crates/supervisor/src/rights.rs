@@ -13,6 +13,8 @@ use rustix::thread::{
     set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 
+use crate::mount::last_errno;
+use crate::own::Own;
 use crate::spawn::Program;
 use crate::step::{Result, Step};
 
@@ -25,25 +27,50 @@ pub struct Bounds {
     pub powers: Powers,
     /// What root inside keeps.
     pub capabilities: Capabilities,
+    /// Whether that may be more than any other sandbox has.
+    pub privileged: bool,
     /// The most processes of one user.
     pub processes: Option<u64>,
 }
 
 /// Turns the supervisor, so far root, into an id that owns nothing on the machine; the only id stays what it is.
-pub fn give_up(slot: &Slot) -> Result<()> {
+///
+/// All that it starts can get no new privileges either, unless it is privileged: there a program gets those of root inside.
+pub fn give_up(slot: &Slot, privileged: bool) -> Result<()> {
     set_groups(slot.powers, &[]).step("leave all groups")?;
     let (uid, gid) = (Uid::from_raw(slot.supervisor_id), Gid::from_raw(slot.supervisor_id));
     set_thread_res_gid(gid, gid, gid).step("take the supervisor's group")?;
     set_thread_res_uid(uid, uid, uid).step("take the supervisor's id")?;
     drop_capabilities()?;
-    set_no_new_privs(true).step("refuse new privileges")?;
+    if !privileged {
+        set_no_new_privs(true).step("refuse new privileges")?;
+    }
     set_dumpable_behavior(DumpableBehavior::NotDumpable).step("forbid being traced")
 }
 
-/// Turns a child of the supervisor into the program's user inside, with what that may do and no more.
-pub fn become_user(namespace: &OwnedFd, bounds: Bounds, program: &Program) -> std::result::Result<(), Errno> {
+/// Keys that whoever started the engine holds are found by all that comes from it, unless a filter keeps them from asking.
+pub fn leave_keyring() -> Result<()> {
+    let unnamed = std::ptr::null::<libc::c_char>();
+    // SAFETY: without a name the kernel reads no memory.
+    let result = unsafe { libc::syscall(libc::SYS_keyctl, libc::KEYCTL_JOIN_SESSION_KEYRING, unnamed) };
+    if result >= 0 {
+        return Ok(());
+    }
+    match last_errno() {
+        Errno::NOSYS => Ok(()), // a kernel without keys
+        errno => Err(errno).step("leave the keyring of the machine"),
+    }
+}
+
+/// Enters the user namespace of the programs inside, where it has every capability, and what else is the sandbox's own.
+pub fn enter(namespace: &OwnedFd, own: Option<&Own>) -> std::result::Result<(), Errno> {
     move_into_link_name_space(std::os::fd::AsFd::as_fd(namespace), Some(LinkNameSpaceType::User))?;
-    let kept = CapabilitySet::from_bits_retain(bounds.capabilities.bits());
+    own.map_or(Ok(()), Own::enter)
+}
+
+/// Turns a child of the supervisor, once it has entered, into the program's user, with what that may do and no more.
+pub fn become_user(bounds: Bounds, program: &Program) -> std::result::Result<(), Errno> {
+    let kept = CapabilitySet::from_bits_retain(bounds.capabilities.bits(bounds.privileged));
     bound(kept)?;
     let groups: Vec<_> = program.groups.iter().map(|id| Gid::from_raw(*id)).collect();
     set_groups(bounds.powers, &groups)?;
@@ -58,10 +85,15 @@ pub fn become_user(namespace: &OwnedFd, bounds: Bounds, program: &Program) -> st
 
 /// Gives up every capability for good, for this process and for all that it will start. It stays root, and so the owner of
 /// the user namespace that a runtime has made: in there it may do what it likes, and so may the runtime.
-pub fn keep_nothing_but_ids() -> Result<()> {
+///
+/// What a privileged sandbox starts may get the privileges of root inside.
+pub fn keep_nothing_but_ids(privileged: bool) -> Result<()> {
     bound(CapabilitySet::empty()).step("bound the capabilities of children")?;
     clear_ambient_capability_set().step("pass on no capability")?;
     drop_capabilities()?;
+    if privileged {
+        return Ok(());
+    }
     set_no_new_privs(true).step("refuse new privileges")
 }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use asb_supervisor::launch::{self, Image, Launch, Slot, file};
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, fstatfs, openat};
 use rustix::io::Errno;
-use rustix::mount::UnmountFlags;
+use rustix::mount::{MountAttrFlags, UnmountFlags};
 use rustix::process::{chdir, fchdir, pivot_root};
 
 use crate::beside::Shared;
@@ -68,11 +68,19 @@ pub fn enter(
         .map(|path| last_words(&inside, path, slot, &skeleton.scratch))
         .transpose()?;
     inside.directory(Path::new(&launch.main.cwd))?;
+    if launch.privileged {
+        allow_set_user_id(&inside)?;
+    }
     if launch.read_only_root {
         mount::restrict(&inside.root(), READ_ONLY, false).step_at("make read-only", "/")?;
     }
     pivot(&inside)?;
     Ok(Root { devices: skeleton.devices, last_words })
+}
+
+/// A program may belong to root, who is that of the sandbox, or to another of its users.
+pub fn allow_set_user_id(inside: &Inside) -> Result<()> {
+    mount::release(&inside.root(), MountAttrFlags::MOUNT_ATTR_NOSUID).step_at("allow set-user-id on", "/")
 }
 
 /// The image and what of the machine every sandbox has. `scratch` is a directory in memory and how it is called here.

@@ -31,7 +31,8 @@ pub struct Skeleton {
     /// A directory in memory for mount points and small files: on a disk they would take most of a start's time.
     pub scratch: OwnedFd,
     pub devices: Devices,
-    masks: Masks,
+    /// `None`: nothing is hidden or sealed.
+    masks: Option<Masks>,
 }
 
 /// What is put over paths that are not shown.
@@ -41,17 +42,19 @@ struct Masks {
 }
 
 impl Skeleton {
-    /// Makes it in the slot's directory, which is the current one.
-    pub fn new(slot: &Slot) -> Result<Self> {
+    /// Makes it in the slot's directory, which is the current one. One that is `open` shows whatever the kernel shows.
+    pub fn new(slot: &Slot, open: bool) -> Result<Self> {
         let scratch = scratch()?;
         let inside = frame(&scratch)?;
         let proc = mount::filesystem("proc", &[], quiet()).step_at("mount", "/proc")?;
         mount::attach(&proc, &inside.directory(Path::new("/proc"))?).step_at("attach", "/proc")?;
         let devices = dev::mount(&inside, slot.first_id, slot.powers)?;
         runtime_directory(&inside, slot.first_id)?;
-        let masks = masks(&inside)?;
-        make_read_only(&inside)?;
-        hide(&inside, &MASKED_IN_PROC, &masks)?;
+        let masks = (!open).then(|| masks(&inside)).transpose()?;
+        if let Some(masks) = &masks {
+            make_read_only(&inside)?;
+            hide(&inside, &MASKED_IN_PROC, masks)?;
+        }
         Ok(Self { scratch, devices, masks })
     }
 
@@ -68,13 +71,14 @@ impl Skeleton {
 
     /// Adds `/sys`, which shows the interfaces of the network of whoever mounts it.
     pub fn add_sys(&self, inside: &Inside) -> Result<()> {
-        sysfs(inside)?;
-        hide(inside, &MASKED_IN_SYS, &self.masks)
+        sysfs(inside, self.masks.is_none())?;
+        self.masks.as_ref().map_or(Ok(()), |masks| hide(inside, &MASKED_IN_SYS, masks))
     }
 }
 
-pub fn sysfs(inside: &Inside) -> Result<()> {
-    let sys = mount::filesystem("sysfs", &[], quiet() | READ_ONLY).step_at("mount", "/sys")?;
+pub fn sysfs(inside: &Inside, open: bool) -> Result<()> {
+    let attributes = if open { quiet() } else { quiet() | READ_ONLY };
+    let sys = mount::filesystem("sysfs", &[], attributes).step_at("mount", "/sys")?;
     mount::attach(&sys, &inside.directory(Path::new("/sys"))?).step_at("attach", "/sys")
 }
 

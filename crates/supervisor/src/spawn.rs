@@ -3,7 +3,7 @@
 use std::ffi::{CString, OsStr};
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
 use asb_supervisor::launch::Main;
@@ -20,12 +20,15 @@ use rustix::termios::Winsize;
 
 use crate::fork::{Fork, exit, fork};
 use crate::mount::last_errno;
+use crate::own::Own;
 use crate::rights::{self, Bounds};
 use crate::seccomp::Filter;
 
 /// What every program inside is started with.
 pub struct Ground {
     pub namespace: OwnedFd,
+    /// What root inside has every right over, if it is privileged.
+    pub own: Option<Own>,
     /// The directory of the sandbox's terminals.
     pub terminals: OwnedFd,
     pub null: OwnedFd,
@@ -233,7 +236,16 @@ fn become_program(
     tell: &OwnedFd,
 ) -> (Stage, Errno) {
     let _ = rustix::process::setsid();
-    let rights = rights::become_user(&ground.namespace, ground.bounds, program)
+    if let Err(errno) = rights::enter(&ground.namespace, ground.own.as_ref()) {
+        return (Stage::Rights, errno);
+    }
+    // Where programs may get new privileges, only who has some can bind itself.
+    if ground.bounds.privileged
+        && let Err(errno) = ground.filter.apply()
+    {
+        return (Stage::Filter, errno);
+    }
+    let rights = rights::become_user(ground.bounds, program)
         .and_then(|()| rights::limit_resources(ground.bounds.processes));
     if let Err(errno) = rights {
         return (Stage::Rights, errno);
@@ -250,8 +262,10 @@ fn become_program(
     }
     rustix::process::umask(Mode::from_raw_mode(0o022));
     reset_signals();
-    close_on_exec_from(3);
-    if let Err(errno) = ground.filter.apply() {
+    close_all_but(tell);
+    if !ground.bounds.privileged
+        && let Err(errno) = ground.filter.apply()
+    {
         return (Stage::Filter, errno);
     }
     (Stage::Execute, execute(prepared))
@@ -303,10 +317,19 @@ pub fn reset_signals() {
     }
 }
 
-/// The supervisor opens everything close-on-exec already; this holds whatever libraries may do.
-fn close_on_exec_from(first: u32) {
-    // SAFETY: only marks descriptors; none is closed before `execve`.
-    unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
+/// Lets go of all that the supervisor has open, but for the standard streams and one more, which `execve` closes.
+///
+/// All of it is close-on-exec; but `execve` takes the program's memory before it closes anything, and from then on the process
+/// can be looked into by whoever has the right to trace in its user namespace, as root of a privileged sandbox does.
+fn close_all_but(kept: &OwnedFd) {
+    let kept = kept.as_raw_fd() as u32;
+    // SAFETY: nothing but `kept` is used from here to `execve`, or to the end.
+    unsafe {
+        if kept > 3 {
+            libc::syscall(libc::SYS_close_range, 3, kept - 1, 0);
+        }
+        libc::syscall(libc::SYS_close_range, kept.max(2) + 1, u32::MAX, 0);
+    }
 }
 
 /// Tries each candidate as a shell would: a missing one is passed over, a forbidden one is remembered.

@@ -37,6 +37,7 @@ pub async fn run(data_dir: &DataDir, up: Up) -> anyhow::Result<ExitCode> {
         registries: up.registries.read()?,
         disk_floor: up.disk_floor,
         host_paths: up.allow_host_path,
+        allow_privileged: up.allow_privileged,
     };
     let mut running = engine::start(data_dir, api, router, node).await?;
     data_dir.announce(&running.engine)?;
@@ -75,6 +76,7 @@ fn detach(data_dir: &DataDir, up: &Up) -> anyhow::Result<ExitCode> {
                 .chain(up.registries.flags())
                 .chain(["--disk-floor".to_owned(), up.disk_floor.to_string()])
                 .chain(host_paths(&up.allow_host_path)?)
+                .chain(up.allow_privileged.then(|| "--allow-privileged".to_owned()))
                 .collect();
             connect::start(data_dir, &options)?
         }

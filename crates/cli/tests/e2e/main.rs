@@ -25,6 +25,7 @@
 //! | `portforward` | `kubectl port-forward` to a program in a sandbox |
 //! | `streams` | exec and attach in terminals and pipes, over WebSockets and SPDY |
 //! | `runtime` | Pods under runc, crun and gVisor; what is not there; `asb doctor` |
+//! | `privileged` | containers that the operator lets do more |
 //! | `python` | the Python SDK against a real engine |
 //! | `machine` | what needs a machine of its own: sizes of volumes that hold, a reset |
 //! | `rootless` | the same by an ordinary user of the machine |
@@ -48,6 +49,7 @@ mod network;
 mod pod;
 mod pool;
 mod portforward;
+mod privileged;
 mod probes;
 mod python;
 mod rootless;

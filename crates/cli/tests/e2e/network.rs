@@ -22,7 +22,7 @@ for target in sys.argv[1:]:
 "#;
 
 /// Packets that no ordinary socket sends.
-const TRICKS: &str = r#"
+pub const TRICKS: &str = r#"
 import os, socket, sys
 if not os.path.exists("/.asb/sandboxd"): sys.exit("not inside a sandbox")
 def attempt(what, how):

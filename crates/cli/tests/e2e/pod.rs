@@ -17,7 +17,7 @@ pub fn secret(name: &str, data: &Value) -> Value {
 }
 
 /// A Pod that runs a script and then stays.
-fn pod(name: &str, script: &str, container: Value, mut spec: Value) -> Value {
+pub fn pod(name: &str, script: &str, container: Value, mut spec: Value) -> Value {
     let mut main = json!({"name": "main", "image": "host", "command": ["sh", "-c", format!("{script}; echo done; exec sleep 1000")]});
     main.as_object_mut().unwrap().extend(container.as_object().unwrap().clone());
     spec["containers"] = json!([main]);
@@ -30,7 +30,7 @@ pub fn get(engine: &Engine, name: &str) -> Value {
 }
 
 /// What a Pod's script printed, once it is through.
-fn printed(engine: &Engine, name: &str) -> String {
+pub fn printed(engine: &Engine, name: &str) -> String {
     let log = || text(&engine.kubectl(&["logs", name]));
     eventually(&format!("the script of {name} is through"), || log().lines().any(|line| line == "done"));
     log().replace("done\n", "")

@@ -3,65 +3,26 @@
 use asb_runtime::Capabilities;
 use serde_json::Value;
 
-/// Every capability that there is, without `CAP_`: a name that is none is a mistake, not a wish that is met anyway.
-const KNOWN: [&str; 41] = [
-    "AUDIT_CONTROL",
-    "AUDIT_READ",
-    "AUDIT_WRITE",
-    "BLOCK_SUSPEND",
-    "BPF",
-    "CHECKPOINT_RESTORE",
-    "CHOWN",
-    "DAC_OVERRIDE",
-    "DAC_READ_SEARCH",
-    "FOWNER",
-    "FSETID",
-    "IPC_LOCK",
-    "IPC_OWNER",
-    "KILL",
-    "LEASE",
-    "LINUX_IMMUTABLE",
-    "MAC_ADMIN",
-    "MAC_OVERRIDE",
-    "MKNOD",
-    "NET_ADMIN",
-    "NET_BIND_SERVICE",
-    "NET_BROADCAST",
-    "NET_RAW",
-    "PERFMON",
-    "SETFCAP",
-    "SETGID",
-    "SETPCAP",
-    "SETUID",
-    "SYSLOG",
-    "SYS_ADMIN",
-    "SYS_BOOT",
-    "SYS_CHROOT",
-    "SYS_MODULE",
-    "SYS_NICE",
-    "SYS_PACCT",
-    "SYS_PTRACE",
-    "SYS_RAWIO",
-    "SYS_RESOURCE",
-    "SYS_TIME",
-    "SYS_TTY_CONFIG",
-    "WAKE_ALARM",
-];
-
 /// What is left when some are dropped and some of those added again; or why not, with the path of the field.
 ///
-/// As containerd reads it: `drop: [ALL]` first, then what is added, then what else is dropped.
-pub fn of(field: &Value, path: &str) -> Result<Capabilities, String> {
+/// As containerd reads it: `drop: [ALL]` first, then what is added, then what else is dropped. A privileged container begins
+/// with all there are.
+pub fn of(field: &Value, path: &str, privileged: bool) -> Result<Capabilities, String> {
+    let most = Capabilities::most(privileged);
     let (add, drop) = (names(field, "add", path)?, names(field, "drop", path)?);
     let is_all = |(_, name): &(usize, String)| name == ALL;
     let mut kept = match drop.iter().any(is_all) {
         true => Capabilities::NONE,
-        false => Capabilities::default(),
+        false => most,
     };
     for (at, name) in add {
-        let more = if name == ALL { None } else { kept.with(&format!("CAP_{name}")) };
+        let more = match name.as_str() {
+            ALL if privileged => Some(most),
+            ALL => None,
+            name => kept.with(&format!("CAP_{name}"), most),
+        };
         kept = more.ok_or_else(|| {
-            let most: Vec<_> = Capabilities::default().names().map(|it| &it["CAP_".len()..]).collect();
+            let most: Vec<_> = most.names().map(|it| &it["CAP_".len()..]).collect();
             let most = most.join(", ");
             format!("{path}.add[{at}]: no sandbox has {name:?}; what can be added again is {most}")
         })?;
@@ -78,7 +39,8 @@ fn names(field: &Value, list: &str, path: &str) -> Result<Vec<(usize, String)>, 
         let written = name.as_str().unwrap_or_default();
         let upper = written.to_ascii_uppercase();
         let name = upper.strip_prefix("CAP_").unwrap_or(&upper).to_owned();
-        match name == ALL || KNOWN.contains(&name.as_str()) {
+        let known = |name: &str| Capabilities::ALL.names().any(|it| it["CAP_".len()..] == *name);
+        match name == ALL || known(&name) {
             true => Ok((at, name)),
             false => Err(format!(
                 "{path}.{list}[{at}]: {written:?} is not the name of a capability, such as \"NET_BIND_SERVICE\""
@@ -95,7 +57,7 @@ mod tests {
     use super::*;
 
     fn kept(field: Value) -> Vec<&'static str> {
-        of(&field, "x").expect("fine").names().collect()
+        of(&field, "x", false).expect("fine").names().collect()
     }
 
     #[test]
@@ -110,8 +72,22 @@ mod tests {
     }
 
     #[test]
+    fn a_privileged_container_has_all_but_what_it_drops() {
+        let kept = |field: Value| of(&field, "x", true).expect("fine");
+        assert_eq!(kept(Value::Null), Capabilities::ALL);
+        assert_eq!(
+            kept(json!({"drop": ["ALL"], "add": ["SYS_ADMIN"]})).names().collect::<Vec<_>>(),
+            ["CAP_SYS_ADMIN"]
+        );
+        assert_eq!(
+            kept(json!({"add": ["ALL"], "drop": ["SYS_PTRACE"]})),
+            Capabilities::ALL.without("CAP_SYS_PTRACE")
+        );
+    }
+
+    #[test]
     fn more_than_sandboxes_have_and_names_that_are_none_are_refused_by_their_path() {
-        let refused = |field: Value| of(&field, "caps").expect_err("refused");
+        let refused = |field: Value| of(&field, "caps", false).expect_err("refused");
         assert!(refused(json!({"add": ["CHOWN", "SYS_ADMIN"]})).starts_with("caps.add[1]: no sandbox has"));
         assert!(refused(json!({"add": ["ALL"]})).starts_with("caps.add[0]"));
         assert!(refused(json!({"drop": ["CHWON"]})).starts_with("caps.drop[0]: \"CHWON\" is not the name"));

@@ -37,6 +37,7 @@ pub fn spec(pod: &Pod, driver: driver::Name, place: &Place, default_memory: u64)
         root: RootFs { layers: Vec::new(), host_dirs: Vec::new() },
         read_only_root: true,
         capabilities: Default::default(),
+        privileged: false,
         mounts: Vec::new(),
         memory_dirs: Vec::new(),
         beside: None,
@@ -73,6 +74,11 @@ fn join(one: Limits, other: Limits, numbers: fn(u64, u64) -> u64) -> Limits {
     Limits {
         memory_bytes: one.memory_bytes.zip(other.memory_bytes).map(|(a, b)| numbers(a, b)),
         cpu_millis: one.cpu_millis.zip(other.cpu_millis).map(|(a, b)| small(a, b)),
+        // Those who ask for nothing take what is left.
+        cpu_share_millis: match (one.cpu_share_millis, other.cpu_share_millis) {
+            (Some(a), Some(b)) => Some(small(a, b)),
+            (a, b) => a.or(b),
+        },
         pids: small(one.pids, other.pids),
         log_bytes: one.log_bytes,
     }

@@ -5,13 +5,12 @@ use std::path::{Path, PathBuf};
 use asb_runtime::image::Identity;
 use asb_runtime::{Image, Process, Stdin};
 use k8s_openapi::api::core::v1::{Container, Pod};
-use kube::ResourceExt;
 
 use super::container::Slot;
 use super::env::set;
 use super::expand::expand;
 use super::groups;
-use super::spec::Refusal;
+use super::spec::{Refusal, hostname};
 
 /// The main process of a container; `own` are the variables that the Pod sets.
 pub fn process(
@@ -28,7 +27,7 @@ pub fn process(
     if !env.iter().any(|(name, _)| name == "HOME") {
         set(&mut env, "HOME", home.unwrap_or_else(|| "/".to_owned()));
     }
-    set(&mut env, "HOSTNAME", pod.name_any());
+    set(&mut env, "HOSTNAME", hostname(pod));
     if container.tty == Some(true) && !env.iter().any(|(name, _)| name == "TERM") {
         set(&mut env, "TERM", "xterm".to_owned());
     }

@@ -26,6 +26,8 @@ use crate::references::References;
 
 /// Processes and threads that a sandbox may have at once.
 const PIDS: u32 = 1024;
+/// The kubelet cuts longer host names.
+const HOSTNAME: usize = 63;
 /// Where a container that names no file leaves its termination message.
 const LAST_WORDS: &str = "/dev/termination-log";
 /// Bytes of log kept per sandbox.
@@ -90,6 +92,7 @@ pub fn translate(pod: &Pod, slot: Slot, parts: Parts<'_>) -> Result<Spec, Refusa
         .of(pod)
         .ok_or_else(|| Refusal::new("InvalidPod", "spec.containers: at least one is required"))?;
     let security = container.security_context.as_ref();
+    let privileged = security.and_then(|it| it.privileged).unwrap_or(false);
     let Parts { references, links, address, address6, ceiling, .. } = parts;
     let sources = Sources { references, links, address, address6, ceiling };
     let env = env::variables(pod, slot, container, &sources)?;
@@ -101,7 +104,8 @@ pub fn translate(pod: &Pod, slot: Slot, parts: Parts<'_>) -> Result<Spec, Refusa
         kernel: Default::default(),
         hostname: hostname(pod),
         read_only_root: security.and_then(|it| it.read_only_root_filesystem).unwrap_or(false),
-        capabilities: capabilities_of(slot, container)?,
+        capabilities: capabilities_of(slot, container, privileged)?,
+        privileged,
         labels: labels(pod, container, &parts),
         process: process(pod, slot, container, &parts.image, &env)?,
         beside: parts.common.map(|common| common.id().clone()),
@@ -117,15 +121,21 @@ pub fn translate(pod: &Pod, slot: Slot, parts: Parts<'_>) -> Result<Spec, Refusa
     })
 }
 
-/// What a Pod takes itself for.
+/// What a Pod takes itself for: the name of a Pod can be longer than that of a host.
 pub fn hostname(pod: &Pod) -> String {
-    pod.spec.as_ref().and_then(|spec| spec.hostname.clone()).unwrap_or_else(|| pod.name_any())
+    let asked = pod.spec.as_ref().and_then(|spec| spec.hostname.clone()).filter(|name| !name.is_empty());
+    let mut name = asked.unwrap_or_else(|| pod.name_any());
+    if name.len() > HOSTNAME {
+        name.truncate(HOSTNAME);
+        name.truncate(name.trim_end_matches(['-', '.']).len());
+    }
+    name
 }
 
-fn capabilities_of(slot: Slot, container: &Container) -> Result<Capabilities, Refusal> {
+fn capabilities_of(slot: Slot, container: &Container, privileged: bool) -> Result<Capabilities, Refusal> {
     let field = container.security_context.as_ref().and_then(|it| it.capabilities.as_ref());
     let path = format!("{}.securityContext.capabilities", slot.path());
-    capabilities::of(&json!(field), &path).map_err(|message| Refusal::new("Unsupported", message))
+    capabilities::of(&json!(field), &path, privileged).map_err(|message| Refusal::new("Unsupported", message))
 }
 
 /// The file whose contents are the container's termination message.
@@ -242,12 +252,14 @@ fn memory_dirs(
 }
 
 pub fn limits(slot: Slot, container: &Container, default_memory: u64) -> Result<Limits, Refusal> {
-    let limit = |resource: &str| {
-        let quantity = container.resources.as_ref()?.limits.as_ref()?.get(resource)?;
-        Some((quantity, format!("{}.resources.limits.{resource}", slot.path())))
+    let resources = container.resources.as_ref();
+    let of = |kind: &str, resource: &str| {
+        let all =
+            resources.and_then(|it| if kind == "limits" { it.limits.as_ref() } else { it.requests.as_ref() });
+        Some((all?.get(resource)?, format!("{}.resources.{kind}.{resource}", slot.path())))
     };
-    let read = |resource: &str| {
-        limit(resource)
+    let read_of = |kind: &str, resource: &str| {
+        of(kind, resource)
             .map(|(quantity, path)| {
                 millis(quantity).ok_or_else(|| {
                     let message = format!("{path}: {:?} is not a quantity", quantity.0);
@@ -256,12 +268,17 @@ pub fn limits(slot: Slot, container: &Container, default_memory: u64) -> Result<
             })
             .transpose()
     };
+    let read = |resource: &str| read_of("limits", resource);
+    let small = |millis| u32::try_from(millis).unwrap_or(u32::MAX);
     let memory = read("memory")?.map(|millis| u64::try_from(millis / 1000).unwrap_or(u64::MAX));
     read(disk::RESOURCE)?; // watched, once it runs
-    let cpu = read("cpu")?.map(|millis| u32::try_from(millis).unwrap_or(u32::MAX));
+    let cpu = read("cpu")?.map(small);
+    // Who names only a limit asks for all of it, as kube-apiserver would write.
+    let share = read_of("requests", "cpu")?.map(small).or(cpu);
     Ok(Limits {
         memory_bytes: Some(memory.unwrap_or(default_memory)),
         cpu_millis: cpu,
+        cpu_share_millis: share,
         pids: PIDS,
         log_bytes: LOG_BYTES,
     })
@@ -343,11 +360,26 @@ mod tests {
     }
 
     #[test]
+    fn host_name_is_the_pods_or_what_it_asks_for_and_never_too_long() {
+        let of = |spec: serde_json::Value, name: &str| {
+            hostname(&serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap())
+        };
+        assert_eq!(of(json!({"containers": []}), "box"), "box");
+        assert_eq!(of(json!({"containers": [], "hostname": "other"}), "box"), "other");
+        let long = format!("{}-.{}", "a".repeat(61), "b".repeat(100));
+        assert_eq!(of(json!({"containers": []}), &long), "a".repeat(61));
+    }
+
+    #[test]
     fn limits_come_from_quantities_and_are_never_absent_for_memory() {
         let limits =
             spec(json!({"resources": {"limits": {"memory": "64Mi", "cpu": "250m"}}})).unwrap().limits;
         assert_eq!((limits.memory_bytes, limits.cpu_millis), (Some(64 << 20), Some(250)));
+        assert_eq!(limits.cpu_share_millis, Some(250), "as much as the limit");
+        let asked = json!({"resources": {"limits": {"cpu": "2"}, "requests": {"cpu": "100m"}}});
+        assert_eq!(spec(asked).unwrap().limits.cpu_share_millis, Some(100));
         assert_eq!(spec(json!({})).unwrap().limits.memory_bytes, Some(1 << 30));
+        assert_eq!(spec(json!({})).unwrap().limits.cpu_share_millis, None);
         let refused = spec(json!({"resources": {"limits": {"cpu": "lots"}}})).unwrap_err();
         assert!(refused.message.starts_with("spec.containers[0].resources.limits.cpu: "));
         let refused = spec(json!({"resources": {"limits": {"ephemeral-storage": "lots"}}})).unwrap_err();

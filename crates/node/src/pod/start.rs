@@ -114,7 +114,7 @@ pub async fn start(mut start: Start) -> Began {
 impl Start {
     async fn attempt(&mut self, references: &mut References) -> Result<Sandbox, Stopped> {
         self.clear_previous().await?;
-        check(&self.pod)?;
+        check(&self.pod, self.node.shared.allow_privileged)?;
         weaker::check(&self.pod, powers::here())?;
         if self.is_new
             && let Some(refusal) = self.node.shared.disk.refusal()
@@ -311,8 +311,8 @@ async fn remove_kernel(place: &mut Place) -> Result<(), Refusal> {
 }
 
 /// What cannot be run here, whatever else is true.
-pub fn check(pod: &Pod) -> Result<(), Refusal> {
-    support::check(&json!(pod.spec)).map_err(|message| Refusal::new("Unsupported", message))
+pub fn check(pod: &Pod, privileged: bool) -> Result<(), Refusal> {
+    support::check(&json!(pod.spec), privileged).map_err(|message| Refusal::new("Unsupported", message))
 }
 
 /// Whether only another Pod can help.

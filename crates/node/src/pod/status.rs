@@ -80,7 +80,7 @@ pub fn status(facts: &Facts<'_>) -> Value {
         status["message"] = json!(refusal.message);
     } else if facts.outcome == Some(Outcome::DeadlineExceeded) {
         status["reason"] = json!("DeadlineExceeded");
-        status["message"] = json!("the Pod was active for longer than spec.activeDeadlineSeconds allows");
+        status["message"] = json!("Pod was active on the node longer than the specified deadline");
     }
     // A Pod that was refused before anything ran has no containers to tell of.
     if facts.refusal.is_some() && !all.iter().any(|one| one.seen.begun()) {
@@ -140,7 +140,11 @@ fn incomplete<'a, 'b>(all: &'a [One<'b>]) -> Vec<&'a One<'b>> {
 }
 
 fn conditions(facts: &Facts<'_>, all: &[One<'_>], phase: &str) -> Vec<Value> {
-    let names = |some: &[&One<'_>]| some.iter().map(|one| one.name).collect::<Vec<_>>().join(", ");
+    // In the kubelet's words, which others look for.
+    let names = |what: &str, some: &[&One<'_>]| {
+        let names: Vec<_> = some.iter().map(|one| one.name).collect();
+        format!("containers with {what} status: [{}]", names.join(" "))
+    };
     let condition = |kind: &str, holds: bool, problem: Option<(&str, String)>| {
         let status = if holds { "True" } else { "False" };
         let known = facts.conditions.iter().find(|it| it["type"] == kind && it["status"] == status);
@@ -163,17 +167,16 @@ fn conditions(facts: &Facts<'_>, all: &[One<'_>], phase: &str) -> Vec<Value> {
         _ => None,
     };
     let incomplete = incomplete(all);
-    let uninitialized = (!incomplete.is_empty())
-        .then(|| ("ContainersNotInitialized", format!("not through yet: {}", names(&incomplete))));
+    let uninitialized =
+        (!incomplete.is_empty()).then(|| ("ContainersNotInitialized", names("incomplete", &incomplete)));
     let unready: Vec<_> = all.iter().filter(|one| one.role != Role::Init && !one.seen.is_ready()).collect();
-    let not_ready = over.clone().or_else(|| {
-        (!unready.is_empty()).then(|| ("ContainersNotReady", format!("not ready: {}", names(&unready))))
-    });
+    let not_ready = over
+        .clone()
+        .or_else(|| (!unready.is_empty()).then(|| ("ContainersNotReady", names("unready", &unready))));
     let gates = closed_gates(facts.pod);
-    let gated =
-        (!gates.is_empty()).then(|| ("ReadinessGatesNotReady", format!("not true: {}", gates.join(", "))));
+    let gated = (!gates.is_empty()).then(|| ("ReadinessGatesNotReady", gates.join(", ")));
     let ready = not_ready.clone().or(gated);
-    let ours = [
+    let mut ours = [
         condition("PodScheduled", true, None),
         // It has its network, and nothing has taken that away.
         condition("PodReadyToStartContainers", facts.address.is_some() && over.is_none(), None),
@@ -181,6 +184,10 @@ fn conditions(facts: &Facts<'_>, all: &[One<'_>], phase: &str) -> Vec<Value> {
         condition("ContainersReady", not_ready.is_none(), not_ready),
         condition("Ready", ready.is_none(), ready),
     ];
+    if phase == "Succeeded" {
+        // As the kubelet has it: `Initialized` tells why it will change no more.
+        ours[2]["reason"] = json!("PodCompleted");
+    }
     let disruption = evicted.map(|refusal| {
         let mut condition = condition(DISRUPTION, true, None);
         condition["reason"] = json!("TerminationByKubelet");
@@ -196,14 +203,20 @@ fn others(pod: &Pod) -> Vec<Value> {
     known.filter(|condition| !OURS.contains(&condition.type_.as_str())).map(|it| json!(it)).collect()
 }
 
-/// Conditions that the Pod waits for and that are not true.
-fn closed_gates(pod: &Pod) -> Vec<&str> {
+/// What is wrong with conditions that the Pod waits for.
+fn closed_gates(pod: &Pod) -> Vec<String> {
     let gates = pod.spec.iter().flat_map(|spec| spec.readiness_gates.iter().flatten());
-    let holds = |kind: &str| {
+    let problem = |kind: &str| {
         let mut known = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-        known.any(|condition| condition.type_ == kind && condition.status == "True")
+        match known.find(|condition| condition.type_ == kind).map(|condition| condition.status.as_str()) {
+            Some("True") => None,
+            Some(other) => {
+                Some(format!("the status of pod readiness gate {kind:?} is not \"True\", but {other}"))
+            }
+            None => Some(format!("corresponding condition of pod readiness gate {kind:?} does not exist.")),
+        }
     };
-    gates.map(|gate| gate.condition_type.as_str()).filter(|kind| !holds(kind)).collect()
+    gates.filter_map(|gate| problem(&gate.condition_type)).collect()
 }
 
 fn container_status(pod: &Pod, one: One<'_>, has_inits: bool) -> Value {
@@ -432,7 +445,7 @@ mod tests {
         let lost = status_of(&[ended(Exit::Code(0)), ended(Exit::Code(1)), running()]);
         assert_eq!(conditions(&lost)[2], ("Initialized", "True", ""), "once initialized it stays so");
         assert_eq!(conditions(&lost)[4], ("Ready", "False", "ContainersNotReady"));
-        assert_eq!(lost["conditions"][4]["message"], "not ready: side");
+        assert_eq!(lost["conditions"][4]["message"], "containers with unready status: [side]");
     }
 
     #[test]
@@ -455,6 +468,8 @@ mod tests {
         let closed = status(&facts(&pod, &seen, None));
         assert_eq!(conditions(&closed)[3], ("ContainersReady", "True", ""));
         assert_eq!(conditions(&closed)[4], ("Ready", "False", "ReadinessGatesNotReady"));
+        let message = "corresponding condition of pod readiness gate \"x.test/up\" does not exist.";
+        assert_eq!(closed["conditions"][4]["message"], message);
         pod.status =
             serde_json::from_value(json!({"conditions": [{"type": "x.test/up", "status": "True"}]})).unwrap();
         let open = status(&facts(&pod, &seen, None));

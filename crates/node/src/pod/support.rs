@@ -19,6 +19,7 @@ const POD: &[&str] = &[
     "initContainers",
     "nodeName",
     "nodeSelector",
+    "os",
     "overhead",
     "preemptionPolicy",
     "priority",
@@ -63,6 +64,7 @@ const CONTAINER_SECURITY: &[&str] = &[
     "allowPrivilegeEscalation",
     "capabilities",
     "privileged",
+    "procMount",
     "readOnlyRootFilesystem",
     "runAsGroup",
     "runAsNonRoot",
@@ -97,7 +99,11 @@ const ENV: &[&str] = &["name", "value", "valueFrom"];
 const ENV_SOURCE: &[&str] = &["configMapKeyRef", "fieldRef", "resourceFieldRef", "secretKeyRef"];
 const ENV_FROM: &[&str] = &["configMapRef", "prefix", "secretRef"];
 const PORT: &[&str] = &["containerPort", "name", "protocol"];
-const MOUNT: &[&str] = &["mountPath", "name", "readOnly", "subPath", "subPathExpr"];
+const MOUNT: &[&str] =
+    &["mountPath", "mountPropagation", "name", "readOnly", "recursiveReadOnly", "subPath", "subPathExpr"];
+/// What a container can be given; what is not here no node of this kind has.
+const RESOURCES: &[&str] = &["limits", "requests"];
+const RESOURCE: &[&str] = &["cpu", "ephemeral-storage", "memory"];
 const VOLUME: &[&str] = &[
     "configMap",
     "downwardAPI",
@@ -110,16 +116,18 @@ const VOLUME: &[&str] = &[
 ];
 const PROJECTED: &[&str] = &["configMap", "downwardAPI", "secret"];
 
-/// The first field of a Pod spec that this node cannot honour, as a message with its path.
-pub fn check(spec: &Value) -> Result<(), String> {
+/// The first field of a Pod spec that this node cannot honour, as a message with its path. Whether privileged containers are
+/// run is the operator's to say.
+pub fn check(spec: &Value, privileged: bool) -> Result<(), String> {
     only(spec, "spec", POD)?;
     only(&spec["securityContext"], "spec.securityContext", POD_SECURITY)?;
+    only_as(&spec["os"], "spec.os", "name", "linux")?;
     for (at, container) in list(spec, "containers") {
-        check_container(container, &format!("spec.containers[{at}]"), CONTAINER)?;
+        check_container(container, &format!("spec.containers[{at}]"), CONTAINER, privileged)?;
     }
     for (at, container) in list(spec, "initContainers") {
         let path = format!("spec.initContainers[{at}]");
-        check_container(container, &path, &[CONTAINER, &["restartPolicy"]].concat())?;
+        check_container(container, &path, &[CONTAINER, &["restartPolicy"]].concat(), privileged)?;
         match container["restartPolicy"].as_str() {
             None | Some("" | "Always") => {}
             Some(other) => {
@@ -137,14 +145,14 @@ pub fn check(spec: &Value) -> Result<(), String> {
         }
     }
     hosts::check(&spec["hostAliases"])?;
-    check_seccomp(&spec["securityContext"], "spec.securityContext")
+    check_seccomp(&spec["securityContext"], "spec.securityContext", false)
 }
 
-fn check_container(container: &Value, path: &str, known: &[&str]) -> Result<(), String> {
+fn check_container(container: &Value, path: &str, known: &[&str], privileged: bool) -> Result<(), String> {
     only(container, path, known)?;
     let security = &container["securityContext"];
     only(security, &format!("{path}.securityContext"), CONTAINER_SECURITY)?;
-    check_security(security, &format!("{path}.securityContext"))?;
+    check_security(security, &format!("{path}.securityContext"), privileged)?;
     for (at, env) in list(container, "env") {
         only(env, &format!("{path}.env[{at}]"), ENV)?;
         only(&env["valueFrom"], &format!("{path}.env[{at}].valueFrom"), ENV_SOURCE)?;
@@ -156,7 +164,15 @@ fn check_container(container: &Value, path: &str, known: &[&str]) -> Result<(), 
         only(port, &format!("{path}.ports[{at}]"), PORT)?;
     }
     for (at, mount) in list(container, "volumeMounts") {
-        only(mount, &format!("{path}.volumeMounts[{at}]"), MOUNT)?;
+        let path = format!("{path}.volumeMounts[{at}]");
+        only(mount, &path, MOUNT)?;
+        only_as(mount, &path, "mountPropagation", "None")?;
+        only_as(mount, &path, "recursiveReadOnly", "Disabled")?;
+    }
+    let resources = &container["resources"];
+    only(resources, &format!("{path}.resources"), RESOURCES)?;
+    for kind in RESOURCES {
+        only(&resources[kind], &format!("{path}.resources.{kind}"), RESOURCE)?;
     }
     for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
         only(&container[probe], &format!("{path}.{probe}"), PROBE)?;
@@ -166,18 +182,28 @@ fn check_container(container: &Value, path: &str, known: &[&str]) -> Result<(), 
     LIFECYCLE.iter().try_for_each(|hook| only(&lifecycle[hook], &format!("{path}.lifecycle.{hook}"), HOOK))
 }
 
-/// Sandboxes are never given more rights than all of them have.
-fn check_security(security: &Value, path: &str) -> Result<(), String> {
-    if security["privileged"] == true {
-        return Err(format!("{path}.privileged: privileged containers are not run here; remove the field"));
+/// Sandboxes are given no more rights than all of them have, unless they are privileged and may be.
+fn check_security(security: &Value, path: &str, allowed: bool) -> Result<(), String> {
+    let privileged = security["privileged"] == true;
+    if privileged && !allowed {
+        return Err(format!(
+            "{path}.privileged: privileged containers are not run here; remove the field, or have the engine started \
+             with `asb up --allow-privileged`"
+        ));
     }
-    capabilities::of(&security["capabilities"], &format!("{path}.capabilities"))?;
-    check_seccomp(security, path)
+    if privileged && security["allowPrivilegeEscalation"] == false {
+        return Err(format!("{path}.allowPrivilegeEscalation: cannot be false together with privileged"));
+    }
+    only_as(security, path, "procMount", "Default")?;
+    capabilities::of(&security["capabilities"], &format!("{path}.capabilities"), privileged)?;
+    check_seccomp(security, path, privileged)
 }
 
-fn check_seccomp(security: &Value, path: &str) -> Result<(), String> {
+fn check_seccomp(security: &Value, path: &str, privileged: bool) -> Result<(), String> {
     match security["seccompProfile"]["type"].as_str() {
         None | Some("RuntimeDefault") => Ok(()),
+        // As with a kubelet, no profile applies to them anyway.
+        Some("Unconfined") if privileged => Ok(()),
         Some(other) => {
             Err(format!("{path}.seccompProfile.type: {other:?} is not available; use \"RuntimeDefault\""))
         }
@@ -197,6 +223,15 @@ fn only(object: &Value, path: &str, known: &[&str]) -> Result<(), String> {
     match unknown {
         Some((field, _)) => Err(format!("{path}.{field}: not supported by this node; remove the field")),
         None => Ok(()),
+    }
+}
+
+/// Refuses a field that is set to anything but what every sandbox has.
+fn only_as(object: &Value, path: &str, field: &str, known: &str) -> Result<(), String> {
+    match object[field].as_str() {
+        None | Some("") => Ok(()),
+        Some(value) if value == known => Ok(()),
+        Some(other) => Err(format!("{path}.{field}: {other:?} is not available; use {known:?} or none")),
     }
 }
 
@@ -249,6 +284,30 @@ mod tests {
                 json!({"containers": [{"securityContext": {"capabilities": {"add": ["SYS_ADMIN"]}}}]}),
                 "spec.containers[0].securityContext.capabilities.add[0]",
             ),
+            (
+                json!({"containers": [{"resources": {"limits": {"cpu": "1", "nvidia.com/gpu": "1"}}}]}),
+                "spec.containers[0].resources.limits.nvidia.com/gpu",
+            ),
+            (
+                json!({"containers": [{"resources": {"requests": {"hugepages-2Mi": "4Mi"}}}]}),
+                "spec.containers[0].resources.requests.hugepages-2Mi",
+            ),
+            (
+                json!({"containers": [{"resources": {"claims": [{"name": "gpu"}]}}]}),
+                "spec.containers[0].resources.claims",
+            ),
+            (
+                json!({"containers": [{"volumeMounts": [{"mountPropagation": "Bidirectional"}]}]}),
+                "spec.containers[0].volumeMounts[0].mountPropagation",
+            ),
+            (
+                json!({"containers": [{"securityContext": {"procMount": "Unmasked"}}]}),
+                "spec.containers[0].securityContext.procMount",
+            ),
+            (json!({"os": {"name": "windows"}}), "spec.os.name"),
+            (json!({"setHostnameAsFQDN": true}), "spec.setHostnameAsFQDN"),
+            (json!({"hostUsers": true}), "spec.hostUsers"),
+            (json!({"resourceClaims": [{"name": "gpu"}]}), "spec.resourceClaims"),
             (json!({"securityContext": {"sysctls": [{"name": "a"}]}}), "spec.securityContext.sysctls"),
             (
                 json!({"securityContext": {"seccompProfile": {"type": "Unconfined"}}}),
@@ -261,7 +320,7 @@ mod tests {
             ),
         ];
         for (spec, path) in cases {
-            let refused = check(&spec).expect_err("must be refused");
+            let refused = check(&spec, false).expect_err("must be refused");
             assert!(refused.contains(path), "{refused:?} names {path}");
         }
     }
@@ -269,10 +328,34 @@ mod tests {
     #[test]
     fn fields_that_ask_for_nothing_are_fine() {
         let spec = json!({
-            "hostNetwork": false, "initContainers": [], "securityContext": {},
-            "containers": [{"name": "a", "image": "host", "lifecycle": {}, "securityContext": {"privileged": false, "capabilities": {"drop": ["ALL"]}}}],
+            "hostNetwork": false, "hostUsers": false, "initContainers": [], "securityContext": {}, "os": {"name": "linux"},
+            "containers": [{
+                "name": "a", "image": "host", "lifecycle": {},
+                "securityContext": {"privileged": false, "procMount": "Default", "capabilities": {"drop": ["ALL"]}},
+                "volumeMounts": [{"mountPropagation": "None", "recursiveReadOnly": "Disabled"}],
+                "resources": {"limits": {"memory": "1Gi"}, "requests": {"ephemeral-storage": "1Gi"}, "claims": []},
+            }],
             "volumes": [{"name": "e", "emptyDir": {}}],
         });
-        assert_eq!(check(&spec), Ok(()));
+        assert_eq!(check(&spec, false), Ok(()));
+    }
+
+    #[test]
+    fn privileged_containers_are_the_operators_to_allow() {
+        let container = |security: Value| json!({"containers": [{"securityContext": security}]});
+        let privileged = container(json!({"privileged": true, "seccompProfile": {"type": "Unconfined"}}));
+        assert!(check(&privileged, false).is_err_and(|message| message.contains("--allow-privileged")));
+        assert_eq!(check(&privileged, true), Ok(()));
+        let torn = container(json!({"privileged": true, "allowPrivilegeEscalation": false}));
+        let refused = check(&torn, true).expect_err("as a kube-apiserver refuses it");
+        assert!(
+            refused.starts_with("spec.containers[0].securityContext.allowPrivilegeEscalation: "),
+            "{refused}"
+        );
+        let init = json!({"initContainers": [{"securityContext": {"privileged": true}}]});
+        let refused = check(&init, false).expect_err("refused");
+        assert!(refused.starts_with("spec.initContainers[0].securityContext.privileged: "), "{refused}");
+        let more = container(json!({"capabilities": {"add": ["SYS_ADMIN"]}}));
+        assert!(check(&more, true).is_err(), "others have no more than before");
     }
 }

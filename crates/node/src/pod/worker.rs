@@ -201,7 +201,7 @@ impl Worker {
         }
         if over && !std::mem::replace(&mut self.over, true) {
             if plan.outcome == Some(Outcome::DeadlineExceeded) {
-                let message = "The Pod was active for longer than spec.activeDeadlineSeconds allows";
+                let message = "Pod was active on the node longer than the specified deadline";
                 event::tell(&self.node.shared.client, &self.pod, "DeadlineExceeded", message).await;
             }
             self.keeper = None;

@@ -1,7 +1,8 @@
 //! Stopping every process of a sandbox where it is, and letting all go on.
 //!
 //! The second version of cgroups freezes the cgroup a sandbox has anyway. The first has a hierarchy of its own for it,
-//! which processes are moved to when it is needed: joining it at every start would cost every start.
+//! which processes are moved to when it is needed: joining it at every start would cost every start. (Without root they are there
+//! from the start.)
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};

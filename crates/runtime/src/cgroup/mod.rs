@@ -26,7 +26,7 @@ pub struct Cgroups {
     cpu: Option<Hierarchy>,
     /// Counts processor time.
     cpuacct: Option<Hierarchy>,
-    /// Not joined at a start: sandboxes are moved there when they are frozen for the first time.
+    /// Not joined at a start, but without root: sandboxes are moved there when they are frozen for the first time.
     freezer: Option<Hierarchy>,
     /// `asb/HASH`: which state directory the sandboxes in it belong to.
     parent: PathBuf,
@@ -98,6 +98,9 @@ impl Cgroups {
         if let Some(millis) = limits.cpu_millis.filter(|_| wanted(cpu)) {
             self.limit_cpu(slot, millis)?;
         }
+        if let Some(millis) = limits.cpu_share_millis.filter(|_| cpu) {
+            self.share_cpu(slot, millis)?;
+        }
         if !wanted(processes) {
             return Ok(());
         }
@@ -143,7 +146,11 @@ impl Cgroups {
     /// The hierarchies in use, each once.
     fn hierarchies(&self) -> Vec<&Hierarchy> {
         let mut all: Vec<&Hierarchy> = Vec::new();
-        for hierarchy in [&self.memory, &self.pids, &self.cpu, &self.cpuacct].into_iter().flatten() {
+        // Without root nobody can be moved who has become another user meanwhile, as supervisors do.
+        let freezer = self.freezer.as_ref().filter(|_| self.powers.is_rootless());
+        for hierarchy in
+            [&self.memory, &self.pids, &self.cpu, &self.cpuacct].into_iter().flatten().chain(freezer)
+        {
             if !all.contains(&hierarchy) {
                 all.push(hierarchy);
             }
@@ -242,6 +249,15 @@ impl Cgroups {
         }
     }
 
+    fn share_cpu(&self, slot: &SandboxId, millis: u32) -> Result<(), Failure> {
+        let (version, place) = self.require(&self.cpu, "cpu", slot)?;
+        let shares = shares(millis);
+        match version {
+            Version::V1 => write(&place.join("cpu.shares"), &shares.to_string()),
+            Version::V2 => write(&place.join("cpu.weight"), &weight(shares).to_string()),
+        }
+    }
+
     fn require(
         &self,
         hierarchy: &Option<Hierarchy>,
@@ -253,10 +269,23 @@ impl Cgroups {
             None => Err(Failure {
                 step: "find a cgroup hierarchy for controller",
                 path: controller.into(),
-                source: io::Error::new(io::ErrorKind::Unsupported, "not available without cgroups"),
+                source: io::Error::new(
+                    io::ErrorKind::Unsupported,
+                    "no cgroups of this kind are this user's; `asb doctor` tells how to get them",
+                ),
             }),
         }
     }
+}
+
+/// A processor is 1024 shares, in the first version of cgroups.
+fn shares(millis: u32) -> u64 {
+    (u64::from(millis) * 1024 / 1000).clamp(2, 262_144)
+}
+
+/// The same in the second, whose range is another.
+fn weight(shares: u64) -> u64 {
+    1 + (shares - 2) * 9999 / 262_142
 }
 
 /// Finds the hierarchy that has a controller. `read` gives the contents of `cgroup.controllers`.
@@ -318,6 +347,12 @@ mod tests {
 32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu,cpuacct
 35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory
 41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw";
+
+    #[test]
+    fn shares_are_those_that_kubernetes_gives() {
+        assert_eq!([0, 1, 250, 1000, 4000].map(shares), [2, 2, 256, 1024, 4096]);
+        assert_eq!([2, 256, 1024, 262_144].map(weight), [1, 10, 39, 10_000]);
+    }
 
     #[test]
     fn controller_is_found_where_it_really_is() {

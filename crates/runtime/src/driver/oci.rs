@@ -96,12 +96,16 @@ fn config(spec: &Spec, open_files: u64, gvisor: bool) -> Value {
     let namespaces = ["pid", "mount", "ipc", "uts", "cgroup", "user"].into_iter().filter(own);
     let namespaces: Vec<_> = namespaces.map(|kind| json!({"type": kind})).collect();
     let limit = |kind: &str, most: u64| json!({"type": kind, "soft": most, "hard": most});
+    let (masked, read_only) = match spec.privileged {
+        true => (Vec::new(), &[][..]),
+        false => (MASKED_IN_PROC.iter().chain(&MASKED_IN_SYS).collect(), &READ_ONLY_PATHS[..]),
+    };
     let mut config = json!({
         "ociVersion": "1.0.2",
         "hostname": spec.hostname,
         "root": {"readonly": spec.read_only_root},
         "process": {
-            "noNewPrivileges": true,
+            "noNewPrivileges": !spec.privileged,
             "capabilities": {
                 "bounding": capabilities, "effective": capabilities, "permitted": capabilities,
                 "inheritable": [], "ambient": [],
@@ -111,13 +115,16 @@ fn config(spec: &Spec, open_files: u64, gvisor: bool) -> Value {
         "mounts": mounts(),
         "linux": {
             "namespaces": namespaces,
-            "maskedPaths": MASKED_IN_PROC.iter().chain(&MASKED_IN_SYS).collect::<Vec<_>>(),
-            "readonlyPaths": READ_ONLY_PATHS,
+            "maskedPaths": masked,
+            "readonlyPaths": read_only,
         },
     });
     if !gvisor {
         // Below gVisor's own kernel, its own filter already leaves programs no way to the machine's.
-        config["linux"]["seccomp"] = seccomp::profile();
+        config["linux"]["seccomp"] = match spec.privileged {
+            true => seccomp::privileged_profile(),
+            false => seccomp::profile(),
+        };
         return config;
     }
     // Its threads, which a cgroup counts, are not the sandbox's processes. It counts those itself, for each user.
@@ -160,11 +167,18 @@ mod tests {
             root: RootFs { layers: Vec::new(), host_dirs: Vec::new() },
             read_only_root: true,
             capabilities: Capabilities::default(),
+            privileged: false,
             mounts: Vec::new(),
             memory_dirs: Vec::new(),
             beside: None,
             process: Process::idle(),
-            limits: Limits { memory_bytes: Some(1 << 20), cpu_millis: None, pids: 10, log_bytes: 1 },
+            limits: Limits {
+                memory_bytes: Some(1 << 20),
+                cpu_millis: None,
+                cpu_share_millis: None,
+                pids: 10,
+                log_bytes: 1,
+            },
             address: None,
             network: false,
             resolv_conf: None,
@@ -190,6 +204,11 @@ mod tests {
         assert!(!kinds.contains(&&json!({"type": "network"})), "{kinds:?}");
         let less = config(&Spec { capabilities: Capabilities::NONE, ..spec() }, 100, false);
         assert_eq!(less["process"]["capabilities"]["bounding"], json!([]));
+        let more = Spec { capabilities: Capabilities::ALL, privileged: true, ..spec() };
+        let more = config(&more, 100, false);
+        assert_eq!(more["process"]["noNewPrivileges"], false);
+        assert_eq!(more["linux"]["maskedPaths"], json!([]));
+        assert_eq!(more["linux"]["seccomp"]["defaultAction"], "SCMP_ACT_ALLOW");
         let gvisor = config(&spec(), 1, true);
         assert!(gvisor["linux"]["seccomp"].is_null());
         let processes = json!({"type": "RLIMIT_NPROC", "soft": 10, "hard": 10});

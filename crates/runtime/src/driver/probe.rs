@@ -170,6 +170,10 @@ async fn exec(sandbox: &Sandbox, terminal: Option<TerminalSize>) -> Result<(), S
 
 async fn freeze(sandbox: &Sandbox) -> Result<(), String> {
     sandbox.freeze().await.map_err(|error| causes(&error))?;
+    match exec(sandbox, None).await {
+        Err(_) if sandbox.is_frozen() => {}
+        other => return Err(format!("it goes on when it is frozen: {other:?}")),
+    }
     sandbox.thaw().await.map_err(|error| causes(&error))?;
     exec(sandbox, None).await
 }
@@ -204,11 +208,18 @@ fn spec(driver: Name) -> Spec {
         root: RootFs { layers: Vec::new(), host_dirs: Vec::new() },
         read_only_root: false,
         capabilities: Default::default(),
+        privileged: false,
         mounts: Vec::new(),
         memory_dirs: Vec::new(),
         beside: None,
         process: Process::idle(),
-        limits: Limits { memory_bytes: Some(256 << 20), cpu_millis: None, pids: 64, log_bytes: 1 << 16 },
+        limits: Limits {
+            memory_bytes: Some(256 << 20),
+            cpu_millis: None,
+            cpu_share_millis: None,
+            pids: 64,
+            log_bytes: 1 << 16,
+        },
         address: None,
         network: false,
         resolv_conf: None,

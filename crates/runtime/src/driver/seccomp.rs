@@ -4,7 +4,8 @@
 //! about one call never overlap, for then nobody would know which one holds.
 
 use asb_supervisor::calls::{
-    self, ALLOWED, DENIED, NAMESPACES, OLD_ALLOWED, OLD_DENIED, PERSONALITIES, SOCKETS,
+    self, ALLOWED, DENIED, NAMESPACES, OLD_ALLOWED, OLD_DENIED, PAST_NAMESPACES, PERSONALITIES, SOCKETS,
+    SOCKETS_PAST_NAMESPACES,
 };
 use serde_json::{Value, json};
 
@@ -38,6 +39,14 @@ pub fn profile() -> Value {
         "architectures": [architecture()],
         "syscalls": rules,
     })
+}
+
+/// For a privileged sandbox: all but what leads past its own namespaces.
+pub fn privileged_profile() -> Value {
+    let names: Vec<_> = PAST_NAMESPACES.iter().map(calls::name).collect();
+    let mut rules = vec![json!({"names": names, "action": "SCMP_ACT_ERRNO", "errnoRet": libc::EPERM})];
+    rules.extend(SOCKETS_PAST_NAMESPACES.iter().map(|family| refuse("socket", equal(0, u64::from(*family)))));
+    json!({"defaultAction": "SCMP_ACT_ALLOW", "architectures": [architecture()], "syscalls": rules})
 }
 
 /// Allows a call whose argument, of which the kernel looks at 32 bits, is not this value: some bit is another.

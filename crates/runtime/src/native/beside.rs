@@ -24,8 +24,13 @@ use crate::{Limits, MemoryDir, Mount, Process, RootFs, Sandbox, SandboxId, Spec}
 const MEMORY: &str = "/memory";
 
 /// A supervisor and nothing else.
-const LIMITS: Limits =
-    Limits { memory_bytes: Some(32 << 20), cpu_millis: None, pids: 4, log_bytes: 64 << 10 };
+const LIMITS: Limits = Limits {
+    memory_bytes: Some(32 << 20),
+    cpu_millis: None,
+    cpu_share_millis: None,
+    pids: 4,
+    log_bytes: 64 << 10,
+};
 
 /// What the launcher of a sandbox beside another is given.
 pub struct Beside {
@@ -52,6 +57,7 @@ impl Spec {
             root: RootFs { layers: vec![empty], host_dirs: Vec::new() },
             read_only_root: true,
             capabilities: Default::default(),
+            privileged: false,
             mounts: memory.iter().enumerate().map(mount).collect(),
             memory_dirs: memory,
             beside,

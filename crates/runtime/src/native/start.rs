@@ -43,8 +43,8 @@ async fn attempt(shared: &Arc<Shared>, spec: &Spec, network: Option<OwnedFd>) ->
         return Err(Error::Exists(spec.id.clone()));
     }
     let _turn = shared.turns.acquire().await;
-    // Other runtimes mount the root themselves, and a root of other ids is made with those.
-    let own = spec.driver == driver::Name::Native && spec.beside.is_none();
+    // Other runtimes mount the root themselves, and a root of other ids, or one that hides nothing, is made with those.
+    let own = spec.driver == driver::Name::Native && spec.beside.is_none() && !spec.privileged;
     let base = own.then(|| shared.base(&spec.root)).flatten();
     let taken = match &spec.kernel {
         Kernel::Of(other) => Slot::with_ids_of(shared, slot_of(shared, other)?).await,
@@ -150,6 +150,7 @@ fn launch_of(shared: &Shared, spec: &Spec, driver: &dyn Driver, beside: Option<l
         },
         read_only_root: spec.read_only_root,
         capabilities: spec.capabilities,
+        privileged: spec.privileged,
         memory_dirs: spec.memory_dirs.iter().map(memory).collect(),
         binds: spec.mounts.iter().map(bind).collect(),
         address: spec.address,

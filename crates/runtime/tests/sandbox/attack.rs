@@ -44,7 +44,7 @@ pub async fn attack(sandbox: &Sandbox, script: &str) -> Output {
 }
 
 /// A sandbox of its own, in which every attempt of the script must be refused.
-async fn refused(world: World, script: &str) {
+pub async fn refused(world: World, script: &str) {
     let sandbox = world.idle().await;
     held(&attack(&sandbox, script).await);
     world.finish().await;
@@ -160,10 +160,8 @@ for path in ["/sys/firmware", "/proc/acpi", "/proc/scsi"]:
     .await;
 }
 
-async fn process_one_can_neither_be_read_nor_traced_nor_killed(world: World) {
-    refused(
-        world,
-        r#"
+/// What nobody inside can do to the supervisor.
+pub const PROCESS_ONE: &str = r#"
 for name in ["environ", "mem", "maps", "auxv", "stack", "syscall"]:
     attempt("read /proc/1/" + name, lambda: read("/proc/1/" + name), errno.ENOENT)
 for name in ["fd", "map_files"]:
@@ -184,9 +182,10 @@ attempt("renice", lambda: os.setpriority(os.PRIO_PROCESS, 1, 19))
 attempt("move to a processor", lambda: os.sched_setaffinity(1, {0}))
 for number in [9, 15, 19, 11]:
     attempt(f"signal {number}", lambda: os.kill(1, number))
-"#,
-    )
-    .await;
+"#;
+
+async fn process_one_can_neither_be_read_nor_traced_nor_killed(world: World) {
+    refused(world, PROCESS_ONE).await;
 }
 
 async fn dangerous_kernel_subsystems_are_closed(world: World) {

@@ -185,7 +185,8 @@ async fn dropped_capabilities_are_nobodys_inside(world: World) {
     // Of the main process, of a program beside it, and of what root starts there: nothing but what was left.
     let tell = "grep -E 'Cap(Prm|Eff|Bnd)' /proc/self/status | cut -f 2; touch /tmp/f; chown 5 /tmp/f 2>&1 | grep -c permitted";
     let mut spec = world.spec(&["sh", "-c", &format!("{tell}; exec sleep 1000")]);
-    spec.capabilities = Capabilities::NONE.with("CAP_NET_BIND_SERVICE").expect("sandboxes have it");
+    spec.capabilities =
+        Capabilities::NONE.with("CAP_NET_BIND_SERVICE", Capabilities::default()).expect("sandboxes have it");
     let sandbox = world.native.start(&spec).await.expect("starts");
     let told = "0000000000000400\n0000000000000400\n0000000000000400\n1\n";
     let logged: String = told.lines().map(|line| format!("stdout F {line}\n")).collect();

@@ -1,6 +1,6 @@
 //! Programs beside the main one, and connections to ports inside.
 
-use asb_runtime::{Error, Exit, TerminalSize};
+use asb_runtime::{Error, Exit, FailureKind, TerminalSize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::common::{World, eventually, exec, log, output, run, shell, wait};
@@ -100,6 +100,17 @@ async fn large_environment_works_and_a_larger_one_is_refused_clearly() {
     let words = std::error::Error::source(&refused).map(ToString::to_string).unwrap_or_default();
     assert!(words.contains("larger than 1 MiB"), "{refused:?}");
     assert_eq!(run(&sandbox, &shell("echo fine")).await.stdout, "fine\n");
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn main_process_with_more_variables_than_the_kernel_takes_is_refused_clearly_and_leaves_nothing() {
+    let world = World::new();
+    let mut spec = world.spec(&["true"]);
+    spec.process.env.extend((0..40).map(|index| (format!("V{index}"), "x".repeat(100_000))));
+    let refused = world.native.start(&spec).await.map(|_| ()).expect_err("too large");
+    assert!(matches!(&refused, Error::Program { kind: FailureKind::TooLarge, .. }), "{refused:?}");
+    assert!(refused.to_string().contains("larger than the kernel takes"), "{refused}");
     world.finish().await;
 }
 

@@ -15,6 +15,7 @@ mod image;
 mod kernel;
 mod life;
 mod limits;
+mod privileged;
 mod quota;
 mod slot;
 mod supervisor;

@@ -71,6 +71,9 @@ pub fn begin(slot: &Slot, launch: Launch, oci: Oci, kept: Kept, shared: Option<S
     let scratch = ground::scratch(&place)?;
     let namespace = kept.namespace.mapped_for(&launch.main)?;
     let inside = root::stack(slot, &launch.image, Some(&namespace), (&scratch, &place))?;
+    if launch.privileged {
+        root::allow_set_user_id(&inside)?;
+    }
     root::tell_names(&inside, &launch, &scratch)?;
     skeleton::runtime_directory(&inside, slot.first_id)?;
     root::program(&inside, &init, Path::new(launch::INIT))?;
@@ -84,7 +87,7 @@ pub fn begin(slot: &Slot, launch: Launch, oci: Oci, kept: Kept, shared: Option<S
     if gvisor {
         ground::show_volumes(&inside, &launch, &place, &mut config)?;
     } else {
-        skeleton::sysfs(&inside)?;
+        skeleton::sysfs(&inside, launch.privileged)?;
     }
     shared.iter().try_for_each(|shared| ground::shared_memory(shared, &place, &mut config))?;
     let last_words = launch.last_words.as_ref();
@@ -97,7 +100,7 @@ pub fn begin(slot: &Slot, launch: Launch, oci: Oci, kept: Kept, shared: Option<S
     Log::make(&kept.run, 0).step_at("take over", file::LOG)?;
     let log = Log::new(kept.run, launch.log_bytes);
     let (stdio, streams) = MainStreams::make(launch.main.stdin, launch.main.terminal)?;
-    let terminal = launch.main.terminal;
+    let (terminal, privileged) = (launch.main.terminal, launch.privileged);
     let main = Program::from(launch.main);
     if !main.argv.is_empty() {
         find::program(&inside, &main).map_err(init::program_failure)?;
@@ -115,7 +118,7 @@ pub fn begin(slot: &Slot, launch: Launch, oci: Oci, kept: Kept, shared: Option<S
     let signals = signals().step("watch for children")?;
     let (main, streams) = container.run(&mut config, stdio, streams)?;
     ground::close()?;
-    rights::keep_nothing_but_ids()?;
+    rights::keep_nothing_but_ids(privileged)?;
     Ok((Server::new(Way::Oci(container), kept.listener, signals, streams), log, Some(main), last_words))
 }
 

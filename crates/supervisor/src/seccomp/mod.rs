@@ -8,7 +8,9 @@ mod program;
 
 use std::collections::BTreeMap;
 
-use asb_supervisor::calls::{self, Call, NAMESPACES, PERSONALITIES, SOCKETS};
+use asb_supervisor::calls::{
+    self, Call, NAMESPACES, PAST_NAMESPACES, PERSONALITIES, SOCKETS, SOCKETS_PAST_NAMESPACES,
+};
 use rustix::io::Errno;
 
 use self::program::{Case, Check, Instruction, Verdict};
@@ -20,10 +22,15 @@ pub struct Filter {
 
 impl Filter {
     pub fn new() -> Self {
-        Self { program: program::compile(&cases()) }
+        Self { program: program::compile(&cases(), Verdict::Unknown) }
     }
 
-    /// Binds the calling process for good. `no_new_privs` must be set.
+    /// That of a privileged sandbox: all but what leads past the sandbox's own namespaces.
+    pub fn privileged() -> Self {
+        Self { program: program::compile(&few_cases(), Verdict::Allow) }
+    }
+
+    /// Binds the calling process for good. `no_new_privs` must be set, or it must be root of its user namespace.
     pub fn apply(&self) -> Result<(), Errno> {
         program::install(&self.program)
     }
@@ -52,13 +59,37 @@ fn cases() -> BTreeMap<u32, Case> {
         .collect()
 }
 
+/// The answers to the few calls that no sandbox may make.
+fn few_cases() -> BTreeMap<u32, Case> {
+    let refused = PAST_NAMESPACES.iter().map(|(_, number)| (*number as u32, Case::Always(Verdict::Refuse)));
+    let check = Check::NoneOf(SOCKETS_PAST_NAMESPACES);
+    let socket = Case::Checked { argument: 0, check, otherwise: Verdict::Refuse };
+    refused.chain([(libc::SYS_socket as u32, socket)]).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
+    fn privileged_programs_are_kept_from_little() {
+        let program = program::compile(&few_cases(), Verdict::Allow);
+        let answer = |call: i64, value: i32| program::answer(&program, call as u32, [value as u32; 6]);
+        assert_eq!(answer(libc::SYS_mount, 0), Verdict::Allow);
+        assert_eq!(answer(libc::SYS_unshare, libc::CLONE_NEWUSER), Verdict::Allow);
+        assert_eq!(answer(libc::SYS_socket, libc::AF_PACKET), Verdict::Allow);
+        assert_eq!(answer(libc::SYS_socket, libc::AF_VSOCK), Verdict::Refuse);
+        assert_eq!(answer(libc::SYS_io_uring_setup, 0), Verdict::Refuse);
+        assert_eq!(
+            answer(0x4000_0000 + libc::SYS_socket, libc::AF_VSOCK),
+            Verdict::Unknown,
+            "by other numbers"
+        );
+    }
+
+    #[test]
     fn arguments_that_would_make_a_namespace_or_a_strange_socket_are_refused() {
-        let program = program::compile(&cases());
+        let program = program::compile(&cases(), Verdict::Unknown);
         let answer = |call: i64, argument: usize, value: u32| {
             let mut arguments = [0; 6];
             arguments[argument] = value;
@@ -76,7 +107,7 @@ mod tests {
     /// The kernel runs the program once for every call there is when it is installed: its length is time of each start.
     #[test]
     fn program_is_short() {
-        let length = program::compile(&cases()).len();
+        let length = program::compile(&cases(), Verdict::Unknown).len();
         assert!(length < 400, "{length} instructions");
     }
 }

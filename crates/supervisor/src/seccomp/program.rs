@@ -62,23 +62,28 @@ const THIS_ARCHITECTURE: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 const THIS_ARCHITECTURE: u32 = 0xc000_00b7;
 
-pub fn compile(cases: &BTreeMap<u32, Case>) -> Vec<Instruction> {
+/// From here on numbers are those of another interface with the same architecture.
+const OTHER_NUMBERS: u32 = 0x4000_0000;
+
+/// `rest` is the answer to calls that no case is about.
+pub fn compile(cases: &BTreeMap<u32, Case>, rest: Verdict) -> Vec<Instruction> {
     let mut program = vec![
         instruction(LOAD, ARCHITECTURE),
         branch(IF_EQUAL, THIS_ARCHITECTURE, 1, 0),
         answer_with(Verdict::Kill),
         instruction(LOAD, NUMBER),
     ];
-    program.extend(search(&ranges(cases)));
+    program.extend(search(&ranges(cases, rest)));
     program
 }
 
 /// Where each answer begins, from number 0 on.
-fn ranges(cases: &BTreeMap<u32, Case>) -> Vec<(u32, Case)> {
-    // Behind each call begins the unknown, unless another call stands there.
-    let unknown = Case::Always(Verdict::Unknown);
-    let mut starts: BTreeMap<u32, Case> = cases.keys().map(|number| (number + 1, unknown)).collect();
-    starts.insert(0, unknown);
+fn ranges(cases: &BTreeMap<u32, Case>, rest: Verdict) -> Vec<(u32, Case)> {
+    // Behind each call begins the rest, unless another call stands there.
+    let rest = Case::Always(rest);
+    let mut starts: BTreeMap<u32, Case> = cases.keys().map(|number| (number + 1, rest)).collect();
+    starts.insert(0, rest);
+    starts.insert(OTHER_NUMBERS, Case::Always(Verdict::Unknown));
     starts.extend(cases);
     let mut ranges: Vec<_> = starts.into_iter().collect();
     ranges.dedup_by_key(|(_, case)| *case);
@@ -215,7 +220,7 @@ mod tests {
             let numbers: Vec<u32> = (0..600).filter(|_| next() % 200 < seed).collect();
             let cases: BTreeMap<u32, Case> =
                 numbers.into_iter().map(|number| (number, CASES[next() as usize % CASES.len()])).collect();
-            let program = compile(&cases);
+            let program = compile(&cases, Verdict::Unknown);
             for number in (0..602).chain([0x4000_0000, 0x4000_0001, u32::MAX]) {
                 for value in 0..8 {
                     let expected = expected(cases.get(&number), value);

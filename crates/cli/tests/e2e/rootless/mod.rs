@@ -245,6 +245,28 @@ fn limits_hold_where_cgroups_are_delegated() {
     drop(cgroups);
 }
 
+/// The doctor freezes a sandbox of the user's, and thaws it again.
+#[test]
+fn sandboxes_are_frozen_where_cgroups_are_delegated_and_elsewhere_it_is_said_why_not() {
+    for subordinate in [true, false] {
+        let user = Account::new(subordinate);
+        let freezes = |user: &Account| {
+            let tried = user.asb(&["--log", "info", "doctor", "--json"]);
+            let report: Value = serde_json::from_str(&stdout(&tried)).unwrap();
+            let said = String::from_utf8_lossy(&tried.stderr).into_owned();
+            (report["runtimes"][0]["abilities"]["freeze"] == true, said)
+        };
+        let (frozen, said) = freezes(&user);
+        assert!(!frozen && said.contains("freezing does not work"), "{said}");
+        assert!(said.contains("freezer: no cgroups of this kind are this user's"), "{said}");
+        let cgroups = user.delegate(&["memory", "pids", "cpu", "freezer"]);
+        let (frozen, said) = freezes(&user);
+        assert!(frozen, "{said}");
+        user.finish();
+        drop(cgroups);
+    }
+}
+
 #[test]
 fn two_users_and_root_do_not_disturb_each_other() {
     let (ann, bob, root) = (Account::new(true), Account::new(false), crate::engine::Engine::start());
@@ -293,6 +315,16 @@ fn image_is_imported_and_run_with_its_owners_and_deletions() {
         stdout(&user.asb(&["image", "rm", "app:1"]));
         user.finish();
     });
+}
+
+/// The user's cgroups would be those of root inside as well.
+#[test]
+fn privileged_containers_are_not_to_be_had_without_root() {
+    let user = Account::new(true);
+    let refused = user.asb(&["up", "--allow-privileged"]);
+    let said = text(&refused);
+    assert!(!refused.status.success() && said.contains("needs an engine that root runs"), "{said}");
+    user.finish();
 }
 
 #[test]
