@@ -1,8 +1,8 @@
 //! What a sandbox may use at most.
 
-use asb_runtime::{Exec, Exit};
+use asb_runtime::{Exec, Exit, Sandbox};
 
-use crate::common::{World, exec, run, shell, volume};
+use crate::common::{World, eventually, exec, run, shell, volume};
 
 /// Touches more memory than it may have.
 const BOMB: &str = "x = bytearray(200 << 20)\nfor at in range(0, len(x), 4096): x[at] = 1";
@@ -42,6 +42,25 @@ except BlockingIOError: print(count)";
     tokio::io::AsyncReadExt::read_exact(&mut session.stdout, &mut count).await.expect("printed");
     assert_eq!(&count, b"30", "supervisor and forker have the other two");
     assert!(sandbox.exec(&shell("true")).await.is_ok() || sandbox.delete().await.is_ok());
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn processors_are_shared_as_asked_for_when_all_want_them() {
+    let world = World::new();
+    let start = async |share: u32| {
+        // On the same processor, so that there is not enough for both.
+        let mut spec = world.spec(&["taskset", "-c", "0", "sh", "-c", "while :; do :; done"]);
+        spec.limits.cpu_share_millis = Some(share);
+        world.native.start(&spec).await.expect("starts")
+    };
+    let (small, large) = (start(100).await, start(2000).await);
+    let used = |sandbox: &Sandbox| sandbox.stats().cpu_nanos.expect("counted");
+    let (before_small, before_large) = (used(&small), used(&large));
+    let since = || (used(&small) - before_small, used(&large) - before_large);
+    eventually(|| since().0 + since().1 > 400_000_000).await;
+    let (little, much) = since();
+    assert!(much > 4 * little, "{little} and {much} ns");
     world.finish().await;
 }
 
