@@ -82,16 +82,19 @@ fn named<'a>(program: &[u8], folders: &'a [PathBuf]) -> Option<&'a Path> {
     telling.map(PathBuf::as_path).find(|folder| names(folder))
 }
 
-/// Builds the static program. No path of this machine gets into it, so that every machine builds the same.
+/// Builds the static program. No path of this machine and no time gets into it, so that every machine builds the same.
 fn build(profile: &str, machine: &Machine) -> anyhow::Result<PathBuf> {
     // Cargo names our own sources relative to the workspace. Flags with the path of this clone in them would have
     // clones that share a build cache build everything anew.
     let remap = |from: &Path, to| format!("--remap-path-prefix={}={to}", from.display());
     let flags = [remap(&machine.cargo, "/cargo"), remap(&machine.target, "/target")].join("\x1f");
+    // The allocator is in C and would tell when it was compiled. As flags, because a change of these has C compiled anew.
+    let timeless = r#"-Wno-builtin-macro-redefined -D__DATE__="" -D__TIME__="""#;
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .args(["build", "--locked", "--package", "asb-operator", "--bin", PROGRAM])
         .args(["--target", TARGET, "--profile", profile, "--message-format", "json-render-diagnostics"])
         .env("CARGO_ENCODED_RUSTFLAGS", flags)
+        .env(format!("CFLAGS_{}", TARGET.replace('-', "_")), timeless)
         .current_dir(crate::root())
         .stderr(std::process::Stdio::inherit())
         .output()
