@@ -121,7 +121,7 @@ fn init_containers_run_in_order_and_again_until_they_succeed() {
     });
     apply(&engine, &pod("init", spec));
     wait_for(&engine, "init", "condition=Ready");
-    assert_eq!(log(&engine, "init", "main"), "a\nb\nb\n");
+    eventually("main says who was there", || log(&engine, "init", "main") == "a\nb\nb\n");
     let pod = get(&engine, "init");
     let inits = &pod["status"]["initContainerStatuses"];
     assert_eq!((&inits[0]["restartCount"], &inits[1]["restartCount"]), (&json!(0), &json!(1)));
@@ -165,8 +165,7 @@ fn after(name: &str, script: &str) -> String {
 #[test]
 fn sidecars_begin_first_outlive_the_main_container_and_end_in_reverse() {
     let engine = Engine::start();
-    let started =
-        json!({"startupProbe": {"exec": {"command": ["test", "-e", "/s/one-up"]}, "periodSeconds": 1}});
+    let started = json!({"startupProbe": {"exec": {"command": ["test", "-e", "/s/one-up"]}, "periodSeconds": 1, "timeoutSeconds": 30}});
     let spec = json!({
         "restartPolicy": "Never",
         "initContainers": [

@@ -192,11 +192,13 @@ impl Worker {
         }
         let later = report::report(self, plan.outcome, now).await;
         if std::mem::take(&mut self.took_place) {
-            // Tracked, so that nothing is made after all was removed.
+            // Tracked, so that nothing is made after all was removed; nor when all is about to be.
             let node = self.node.clone();
             self.node.shared.ending.spawn(async move {
                 tokio::time::sleep(FIRST_OUTPUT).await;
-                node.park().await;
+                if !node.shared.ending.is_closed() {
+                    node.park().await;
+                }
             });
         }
         if over && !std::mem::replace(&mut self.over, true) {
