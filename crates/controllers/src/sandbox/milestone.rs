@@ -70,7 +70,7 @@ pub fn event(before: Option<&SandboxStatus>, after: &SandboxStatus) -> Option<Ev
 }
 
 /// A change that is underway goes on; one that turns back begins anew.
-fn begin(change: &mut Option<Change>, to: OperatingMode, now: Timestamp) {
+pub fn begin(change: &mut Option<Change>, to: OperatingMode, now: Timestamp) {
     if change.is_none_or(|known| known.to != to) {
         *change = Some(Change { to, since: now });
     }

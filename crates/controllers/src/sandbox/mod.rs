@@ -25,7 +25,7 @@ mod volume;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asb_types::{GROUP, Sandbox, SandboxStatus, key};
+use asb_types::{GROUP, OperatingMode, Sandbox, SandboxStatus, key};
 use jiff::Timestamp;
 use kube::{Client, Resource};
 use tracing::{Instrument, Span};
@@ -169,6 +169,10 @@ async fn pass(
     if let Ok(Some(pod)) = plan::tracked_pod(&seen) {
         let (name, phase) = (&pod.metadata.name, &pod.status.phase);
         tracing::debug!(pod.Name = name, pod.Phase = phase, "ExistingPodStatusObserved");
+        if sandbox.spec.operating_mode == OperatingMode::Suspended {
+            // Now: it may be over before this pass is.
+            milestone::begin(&mut memory.change, OperatingMode::Suspended, now);
+        }
     }
     let mut plan = plan::plan(sandbox, &seen, now);
     defer::pod_patch(&mut plan, &mut memory.drift, world.config.write_behind, now);
