@@ -4,7 +4,7 @@
 //! once: a pool never mistakes a member that a claim has just taken for its own. They are kept on standby
 //! replicas too, so that a new leader begins with a complete view.
 
-use asb_types::{Claim, EXTENSIONS_GROUP, Sandbox, Template, WarmPool, key};
+use asb_types::{Claim, EXTENSIONS_GROUP, Sandbox, Template, WarmPool, key, name};
 use futures::future::join_all;
 use kube::{Api, Client, Resource};
 
@@ -19,6 +19,8 @@ pub const BY_OWNER: &str = "owner";
 pub const BY_POOL_LABEL: &str = "pool label";
 /// Pools by the template that they name: namespace and name.
 pub const BY_TEMPLATE: &str = "template";
+/// Templates by the hash of their own names, which their Pods carry: namespace and hash.
+pub const BY_TEMPLATE_HASH: &str = "template hash";
 /// Claims by the pool that they name: namespace and name.
 pub const BY_POOL: &str = "pool";
 
@@ -59,7 +61,7 @@ impl Caches {
             pods: Cache::new(namespaces, &[(BY_OWNER, owner), (BY_NAME_HASH, name_hash)]).labelled(labelled),
             services: Cache::new(namespaces, &[(BY_NAME_HASH, name_hash)]).labelled(labelled),
             volume_claims: Cache::new(namespaces, &[]).labelled(labelled),
-            templates: Cache::new(namespaces, &[]),
+            templates: Cache::new(namespaces, &[(BY_TEMPLATE_HASH, template_hash)]),
             pools: Cache::new(namespaces, &[(BY_TEMPLATE, |pool| Some(template_of(pool).to_string()))]),
             claims: Cache::new(namespaces, &[(BY_POOL, |claim| Some(pool_named_by(claim).to_string()))]),
             network_policies: Cache::new(namespaces, &[]),
@@ -143,6 +145,12 @@ fn share_pod_spec(sandbox: &mut Sandbox, known: &Sandbox) {
 fn pool_label(sandbox: &Sandbox) -> Option<String> {
     let hash = sandbox.metadata.labels.as_ref()?.get(key::WARM_POOL_SANDBOX)?;
     Some(Key::new(namespace(sandbox), hash).to_string())
+}
+
+/// Namespace and hash of a template's name.
+fn template_hash(template: &Template) -> Option<String> {
+    let hash = name::name_hash(template.metadata.name.as_deref()?);
+    Some(Key::new(namespace(template), &hash).to_string())
 }
 
 /// The template that a pool names.

@@ -16,6 +16,7 @@ both_servers! {
     policy_of_somebody_else_is_left_alone_until_it_goes,
     settled_template_is_not_written_again,
     deleting_a_template_collects_its_policy,
+    template_whose_name_has_the_hash_of_another_waits_until_that_is_gone,
 }
 
 const POLICY: &str = "web-network-policy";
@@ -139,4 +140,22 @@ async fn deleting_a_template_collects_its_policy(world: World) {
     let policy = world.eventually(POLICY, any).await;
     world.delete::<Template>("web").await;
     world.gone(&policy).await;
+}
+
+/// Weak spot 2 of the reference: their policies would select the Pods of both.
+async fn template_whose_name_has_the_hash_of_another_waits_until_that_is_gone(world: World) {
+    let [older, younger] = ["old-slow-code-22", "old-slow-fast-58"];
+    for name in [older, younger] {
+        let mut object = template(json!({}));
+        object["metadata"]["name"] = json!(name);
+        world.create::<Template>(object).await;
+        let hash = name::name_hash(older);
+        let labelled = |template: &Template| template.labels().get(key::TEMPLATE_REF_HASH) == Some(&hash);
+        world.eventually(name, labelled).await;
+    }
+    world.eventually(&name::network_policy(older), any).await;
+    settled(&world).await;
+    assert!(world.get::<NetworkPolicy>(&name::network_policy(younger)).await.is_none());
+    world.delete::<Template>(older).await;
+    world.eventually(&name::network_policy(younger), any).await;
 }

@@ -43,6 +43,7 @@ use crate::caches::{BY_OWNER, BY_POOL, BY_TEMPLATE, Caches, pool_named_by, templ
 use crate::event::Recorder;
 use crate::object::{Key, controller_of, is_kind};
 use crate::queue::{Outcome, Queue};
+use crate::template::twin;
 use crate::write::Identity;
 use crate::{Config, run, trace, write};
 use apply::{REPORTER, Resolved};
@@ -341,6 +342,7 @@ impl World {
         let key = Key::of(claim);
         let pool = self.caches.pools.get(&pool_named_by(claim));
         let template = pool.as_deref().and_then(|pool| self.caches.templates.get(&template_of(pool)));
+        let refusal = template.as_deref().and_then(|template| twin::refusal(&self.caches, template));
         let record = plan::record(claim).map(|name| Key::new(&key.namespace, name));
         Seen {
             owned: self.caches.sandboxes.find(BY_OWNER, claim.metadata.uid.as_deref().unwrap_or_default()),
@@ -348,6 +350,7 @@ impl World {
             named: self.caches.sandboxes.get(&key),
             pool,
             template,
+            refusal,
         }
     }
 

@@ -38,6 +38,8 @@ pub struct Seen {
     pub named: Option<Arc<Sandbox>>,
     pub pool: Option<Arc<WarmPool>>,
     pub template: Option<Arc<Template>>,
+    /// Why nothing may be made from the template.
+    pub refusal: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -89,6 +91,9 @@ pub fn cold(claim: &Claim, seen: &Seen) -> Result<Value, Problem> {
     let Some(pool) = seen.pool.as_deref() else {
         return Err(Problem::PoolNotFound(claim.spec.warm_pool_ref.name.clone()));
     };
+    if let Some(refusal) = &seen.refusal {
+        return Err(Problem::TemplateRefused(refusal.clone()));
+    }
     match seen.template.as_deref() {
         Some(template) => cold::sandbox(claim, template),
         None => Err(Problem::TemplateNotFound(pool.spec.sandbox_template_ref.name.clone())),

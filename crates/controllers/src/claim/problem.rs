@@ -6,14 +6,16 @@ use asb_types::condition::reason;
 
 use crate::write::{self, Refused};
 
-/// How often to look for a pool or template that is not there. Its creation wakes the claim at once; this is
-/// for the case that nobody told us.
+/// How often to look for a pool or template that is not there, or for the end of one that is in the way. The creation of
+/// one that was missing wakes the claim at once; this is for the rest.
 const LOOK_FOR_MISSING: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Problem {
     PoolNotFound(String),
     TemplateNotFound(String),
+    /// Another template of the same hash was first.
+    TemplateRefused(String),
     /// `additionalPodMetadata` breaks a rule.
     InvalidMetadata(String),
     /// The template does not let claims set these environment variables.
@@ -60,7 +62,7 @@ impl Problem {
             Self::VolumeClaims(_) => reason::VOLUME_CLAIM_TEMPLATES_ERROR,
             Self::Invalid(_) => reason::INVALID_CONFIGURATION,
             Self::Conflict(_) => reason::ADOPTION_CONFLICT,
-            Self::Mistake(_) | Self::Failed(_) => reason::RECONCILER_ERROR,
+            Self::TemplateRefused(_) | Self::Mistake(_) | Self::Failed(_) => reason::RECONCILER_ERROR,
         }
     }
 
@@ -73,13 +75,17 @@ impl Problem {
             Self::VolumeClaims(why) => why.clone(),
             // The API server's own words about a conflict help nobody.
             Self::Conflict(what) => format!("{what} (conflicting concurrent write); the next pass retries"),
-            Self::Invalid(why) | Self::Mistake(why) | Self::Failed(why) => format!("Error seen: {why}"),
+            Self::TemplateRefused(why) | Self::Invalid(why) | Self::Mistake(why) | Self::Failed(why) => {
+                format!("Error seen: {why}")
+            }
         }
     }
 
     pub fn retry(&self) -> Retry {
         match self {
-            Self::PoolNotFound(_) | Self::TemplateNotFound(_) => Retry::After(LOOK_FOR_MISSING),
+            Self::PoolNotFound(_) | Self::TemplateNotFound(_) | Self::TemplateRefused(_) => {
+                Retry::After(LOOK_FOR_MISSING)
+            }
             Self::Conflict(_) | Self::Failed(_) => Retry::Backoff,
             Self::InvalidMetadata(_)
             | Self::EnvRejected(_)

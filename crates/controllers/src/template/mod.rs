@@ -15,6 +15,7 @@ pub mod pod_defaults;
 mod policy;
 #[cfg(test)]
 mod tests;
+pub mod twin;
 
 use std::sync::Arc;
 
@@ -63,7 +64,8 @@ async fn reconcile(world: &World, key: &Key) -> Outcome {
     let Some(template) = world.caches.templates.get(key) else { return Outcome::Done };
     let policy =
         world.caches.network_policies.get(&Key::new(&key.namespace, &name::network_policy(&key.name)));
-    let plan = plan::plan(&template, policy.as_deref(), &world.config.router_namespace);
+    let refusal = twin::refusal(&world.caches, &template);
+    let plan = plan::plan(&template, policy.as_deref(), refusal, &world.config.router_namespace);
     let mut problems: Vec<String> = plan.problem.into_iter().collect();
     problems.extend(apply::apply(world, key, plan.actions).await);
     for problem in &problems {

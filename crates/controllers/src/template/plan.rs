@@ -4,6 +4,7 @@
 //!            found │ nothing   ours, as wanted   ours, different   somebody else's
 //! Managed          │ create    –                 replace           problem
 //! Unmanaged        │ –         delete            delete            –
+//! has a twin       │ problem   problem           problem           problem
 //! ```
 
 use asb_types::template::NetworkPolicyManagement;
@@ -32,13 +33,23 @@ pub struct Plan {
     pub problem: Option<String>,
 }
 
-/// `found` is whatever stands under the name that the template reserves for its policy.
-pub fn plan(template: &Template, found: Option<&NetworkPolicy>, router_namespace: &str) -> Plan {
+/// `found` is whatever stands under the name that the template reserves for its policy; `refusal` is why nothing may be
+/// made from it.
+pub fn plan(
+    template: &Template,
+    found: Option<&NetworkPolicy>,
+    refusal: Option<String>,
+    router_namespace: &str,
+) -> Plan {
     if template.metadata.deletion_timestamp.is_some() {
         return Plan::default(); // garbage collection removes the policy
     }
     let mut plan = Plan { actions: label(template).into_iter().collect(), problem: None };
-    match policy_step(template, found, router_namespace) {
+    let step = match refusal {
+        Some(refusal) => Err(refusal),
+        None => policy_step(template, found, router_namespace),
+    };
+    match step {
         Ok(action) => plan.actions.extend(action),
         Err(problem) => plan.problem = Some(problem),
     }

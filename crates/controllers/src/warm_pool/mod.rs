@@ -37,6 +37,7 @@ use crate::caches::{BY_POOL_LABEL, BY_TEMPLATE, Caches, pool_of, template_of};
 use crate::memory::Memories;
 use crate::object::Key;
 use crate::queue::{Outcome, Queue};
+use crate::template::twin;
 use crate::{run, write};
 use gather::Gathering;
 use plan::{Memory, Seen};
@@ -128,7 +129,8 @@ async fn reconcile(world: &World, key: &Key) -> Outcome {
     plan.memory.pace.created(applied.created);
     let stuck = plan.memory.stuck;
     if applied.unreported {
-        plan.memory.stuck = memory.stuck; // told at the next try
+        // Told at the next try.
+        (plan.memory.stuck, plan.memory.refusal) = (memory.stuck, memory.refusal);
     }
 
     let (seen, now) = (world.observe(&pool), Timestamp::now());
@@ -170,10 +172,9 @@ impl World {
     /// The pool's template, and everything that carries the pool's label.
     fn observe(&self, pool: &WarmPool) -> Seen {
         let label = Key::new(&Key::of(pool).namespace, &plan::hash(pool)).to_string();
-        Seen {
-            sandboxes: self.caches.sandboxes.find(BY_POOL_LABEL, &label),
-            template: self.caches.templates.get(&template_of(pool)),
-        }
+        let template = self.caches.templates.get(&template_of(pool));
+        let refusal = template.as_deref().and_then(|template| twin::refusal(&self.caches, template));
+        Seen { sandboxes: self.caches.sandboxes.find(BY_POOL_LABEL, &label), template, refusal }
     }
 
     /// What is remembered of a pool; of one that is new to this process, what its events tell.

@@ -41,6 +41,8 @@ pub struct Seen {
     /// Sandboxes with the pool's label, whoever owns them.
     pub sandboxes: Vec<Arc<Sandbox>>,
     pub template: Option<Arc<Template>>,
+    /// Why nothing may be made from the template.
+    pub refusal: Option<String>,
 }
 
 /// What a pool remembers between passes.
@@ -49,6 +51,8 @@ pub struct Memory {
     pub pace: Pace,
     /// Whether the pool was last reported as not progressing.
     pub stuck: bool,
+    /// Why nothing was made from the template, as last reported.
+    pub refusal: Option<String>,
     /// Since when the numbers in the status are not those of the pool.
     pub unsaid: Option<Timestamp>,
 }
@@ -69,7 +73,13 @@ pub struct Plan {
 /// What users are told through an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Report {
-    NotProgressing { held: usize, members: usize, grace: Duration },
+    NotProgressing {
+        held: usize,
+        members: usize,
+        grace: Duration,
+    },
+    /// The template cannot be used.
+    Refused(String),
     Progressing,
 }
 
@@ -106,7 +116,7 @@ pub fn plan(
 
     let pace = &mut plan.memory.pace;
     pace.look(current, current >= desired, settings.replenish_delay, now);
-    if let Some(blueprint) = blueprint.as_ref().filter(|_| missing > 0) {
+    if let Some(blueprint) = blueprint.as_ref().filter(|_| missing > 0 && seen.refusal.is_none()) {
         match pace.pause(now) {
             Some(left) => waits.push(left),
             None => {
@@ -130,7 +140,7 @@ pub fn plan(
     plan.patches = stay.iter().filter_map(|sandbox| mark_warm(sandbox)).collect();
     plan.patches.extend(sorted.orphans.iter().map(|sandbox| adopt(pool, sandbox)));
 
-    if sorted.held > 0 {
+    if sorted.held > 0 || seen.refusal.is_some() {
         waits.push(settings.unschedulable_recheck);
     }
     plan.report = match (sorted.held, memory.stuck) {
@@ -141,6 +151,10 @@ pub fn plan(
         _ => None,
     };
     plan.memory.stuck = sorted.held > 0;
+    if plan.report.is_none() && memory.refusal != seen.refusal {
+        plan.report = seen.refusal.clone().map(Report::Refused);
+        plan.memory.refusal.clone_from(&seen.refusal);
+    }
     waits.extend(sorted.grace_ends.map(|left| (left + AFTER_GRACE).mul_f64(1.0 + jitter / 2.0)));
     plan.look_again = waits.into_iter().min();
     plan

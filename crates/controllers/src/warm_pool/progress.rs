@@ -16,6 +16,7 @@ use crate::object::Key;
 const REPORTER: &str = "sandboxwarmpool-controller";
 const NOT_PROGRESSING: &str = "WarmPoolNotProgressing";
 const PROGRESSING: &str = "WarmPoolProgressing";
+const REFUSED: &str = "SandboxTemplateRefused";
 
 /// Writes the event.
 pub async fn report(client: &Client, pool: &WarmPool, report: &Report) -> Result<(), kube::Error> {
@@ -48,6 +49,7 @@ fn words(report: &Report) -> event::Event {
                 grace.as_secs()
             ),
         ),
+        Report::Refused(why) => (event::Type::Warning, REFUSED, why.clone()),
         Report::Progressing => {
             (event::Type::Normal, PROGRESSING, "Warm pool is progressing again".to_owned())
         }

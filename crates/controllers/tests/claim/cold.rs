@@ -22,6 +22,7 @@ both_servers! {
     sandbox_that_is_deleted_is_replaced,
     old_network_policy_of_a_claim_goes,
     sandbox_that_is_there_already_is_found,
+    nothing_is_made_from_a_template_whose_name_has_the_hash_of_another,
 }
 
 /// CL-001, CL-012, CL-085
@@ -187,4 +188,24 @@ async fn sandbox_that_is_there_already_is_found(world: World) {
     world.create::<Claim>(claim("c", json!({}))).await;
     world.eventually::<Claim>("c", is_ready).await;
     each_has_one(&world, &["c".to_owned()]).await;
+}
+
+/// Weak spot 2 of the reference: the NetworkPolicies of both templates would select the Pods of each.
+async fn nothing_is_made_from_a_template_whose_name_has_the_hash_of_another(world: World) {
+    let [older, younger] = ["old-slow-code-22", "old-slow-fast-58"];
+    for name in [older, younger] {
+        let mut object = template(json!({}));
+        object["metadata"]["name"] = json!(name);
+        world.create::<Template>(object).await;
+    }
+    let mut pool = pool(1);
+    pool["spec"]["sandboxTemplateRef"]["name"] = json!(younger);
+    world.create::<WarmPool>(pool).await;
+    world.create::<Claim>(claim("c", json!({}))).await;
+    let refused = world.eventually::<Claim>("c", because("ReconcilerError")).await;
+    assert!(message(&refused).contains(&format!("{younger:?} and the older {older:?}")), "{refused:?}");
+    assert!(world.api::<Sandbox>().list(&ListParams::default()).await.unwrap().items.is_empty());
+    world.delete::<Template>(older).await;
+    world.create::<Claim>(claim("d", json!({}))).await;
+    world.eventually::<Claim>("d", is_ready).await;
 }

@@ -115,6 +115,7 @@ pub fn seen(claim: &Claim, sandboxes: &[Sandbox]) -> Seen {
         named: named(claim.metadata.name.as_deref()),
         pool: Some(Arc::new(pool(json!({})))),
         template: Some(Arc::new(template(json!({})))),
+        refusal: None,
     }
 }
 

@@ -45,7 +45,7 @@ fn looks_are_spread() {
     let world = World::new(json!({}), vec![member("a")]);
     let seen = crate::warm_pool::plan::Seen {
         sandboxes: world.sandboxes.iter().cloned().map(std::sync::Arc::new).collect(),
-        template: None,
+        ..Default::default()
     };
     for (jitter, seconds) in [(0.0, 292), (0.5, 365), (1.0, 438)] {
         let plan =
@@ -71,6 +71,20 @@ fn unschedulable_member_is_held_and_told_once() {
     let plan = world.pass();
     assert_eq!((plan.report, plan.look_again), (Some(Report::Progressing), None));
     assert_eq!(world.pass().report, None);
+}
+
+/// Weak spot 2 of the reference: templates whose names have one hash share their NetworkPolicies.
+#[test]
+fn nothing_is_made_from_a_refused_template_and_that_is_told_once() {
+    let mut world = World::new(json!({"replicas": 2}), vec![ready(member("a"))]);
+    world.refusal = Some("another was first".to_owned());
+    let plan = world.pass();
+    assert_eq!((plan.create, plan.deletions), (None, vec![]), "what is there stays");
+    assert_eq!(plan.report, Some(Report::Refused("another was first".to_owned())));
+    assert_eq!(plan.look_again, Some(Duration::from_secs(60)), "nobody tells when the other goes");
+    assert_eq!(world.pass().report, None, "not repeated");
+    world.refusal = None;
+    assert!(world.pass().create.is_some());
 }
 
 /// WP-26

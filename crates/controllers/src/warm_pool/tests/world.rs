@@ -105,6 +105,7 @@ pub fn is_ours(sandbox: &Sandbox) -> bool {
 pub struct World {
     pub pool: WarmPool,
     pub template: Option<Template>,
+    pub refusal: Option<String>,
     pub sandboxes: Vec<Sandbox>,
     pub memory: Memory,
     pub settings: Settings,
@@ -117,6 +118,7 @@ impl World {
         Self {
             pool: pool(spec),
             template: Some(template(json!({}))),
+            refusal: None,
             sandboxes,
             memory: Memory::default(),
             settings: Settings::default(),
@@ -130,6 +132,7 @@ impl World {
         let seen = Seen {
             sandboxes: self.sandboxes.iter().cloned().map(Arc::new).collect(),
             template: self.template.clone().map(Arc::new),
+            refusal: self.refusal.clone(),
         };
         plan(&self.pool, &seen, &self.memory, &self.settings, self.now, 0.0)
     }
