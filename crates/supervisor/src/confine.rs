@@ -120,6 +120,9 @@ fn number(name: &str) -> Option<usize> {
 /// The most files a program may have open, where the machine allows it.
 pub const OPEN_FILES: u64 = 1 << 20;
 
+/// As many terminals one sandbox may have. The kernel has some three thousand for all of them together.
+pub const TERMINALS: u32 = 64;
+
 /// Shown, but never written to: they speak of the whole machine.
 pub const READ_ONLY_PATHS: [&str; 5] =
     ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];

@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
+use asb_supervisor::confine::TERMINALS;
 use asb_supervisor::powers::Powers;
 use rustix::fs::{AtFlags, OFlags, openat};
 use rustix::fs::{FileType, Mode, chmodat, makedev, mkdirat, mknodat, symlinkat};
@@ -12,9 +13,6 @@ use rustix::mount::MountAttrFlags;
 use crate::inside::Inside;
 use crate::mount;
 use crate::step::{Result, Step};
-
-/// As many terminals one sandbox may have. The kernel has some three thousand for all of them together.
-const TERMINALS: &str = "64";
 
 /// Name, major and minor number. All of them are harmless in every hand.
 const DEVICES: [(&str, u32, u32); 6] =
@@ -88,7 +86,8 @@ fn shared_memory(inside: &Inside, owner: &str) -> Result<()> {
 fn terminals(inside: &Inside, first_id: u32, powers: Powers) -> Result<OwnedFd> {
     // Group 5 is `tty` nearly everywhere.
     let group = (first_id + powers.owner(5)).to_string();
-    let options = [("mode", "620"), ("ptmxmode", "666"), ("gid", group.as_str()), ("max", TERMINALS)];
+    let options =
+        [("mode", "620"), ("ptmxmode", "666"), ("gid", group.as_str()), ("max", &TERMINALS.to_string())];
     let quiet = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     let pts = mount::filesystem("devpts", &options, quiet).step_at("mount devpts", "/dev/pts")?;
     mount::attach(&pts, &inside.directory(Path::new("/dev/pts"))?).step_at("attach", "/dev/pts")?;

@@ -44,6 +44,12 @@ impl Unmapped {
         self.write([map.clone(), map])
     }
 
+    /// Makes every id that there is the same inside.
+    pub fn map_all(self) -> Result<OwnedFd> {
+        let map = format!("0 0 {}\n", u32::MAX);
+        self.write([map.clone(), map])
+    }
+
     /// Makes the one id that there is this user, and this group, inside.
     pub fn map_one(self, uid: u32, gid: u32) -> Result<OwnedFd> {
         self.write([uid, gid].map(|id| format!("{id} 0 1\n")))

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use asb_supervisor::confine::{MASKED_IN_PROC, MASKED_IN_SYS, OPEN_FILES, READ_ONLY_PATHS};
+use asb_supervisor::confine::{MASKED_IN_PROC, MASKED_IN_SYS, OPEN_FILES, READ_ONLY_PATHS, TERMINALS};
 use asb_supervisor::launch;
 use rustix::process::{Resource, getrlimit};
 use serde_json::{Value, json};
@@ -112,7 +112,7 @@ fn config(spec: &Spec, open_files: u64, gvisor: bool) -> Value {
             },
             "rlimits": [limit("RLIMIT_NOFILE", open_files), limit("RLIMIT_CORE", 0)],
         },
-        "mounts": mounts(),
+        "mounts": mounts(gvisor),
         "linux": {
             "namespaces": namespaces,
             "maskedPaths": masked,
@@ -137,16 +137,17 @@ fn config(spec: &Spec, open_files: u64, gvisor: bool) -> Value {
 }
 
 /// What the kernel makes. The rest of the root is mounted before.
-fn mounts() -> Value {
+fn mounts(gvisor: bool) -> Value {
+    let most = format!("max={TERMINALS}");
+    let mut terminals = vec!["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"];
+    if !gvisor {
+        terminals.push(&most); // gVisor's are none of the machine's
+    }
     let mount = |place: &str, kind: &str, options: &[&str]| json!({"destination": place, "type": kind, "source": kind, "options": options});
     json!([
         mount("/proc", "proc", &["nosuid", "noexec", "nodev"]),
         mount("/dev", "tmpfs", &["nosuid", "mode=755", "size=64k"]),
-        mount(
-            "/dev/pts",
-            "devpts",
-            &["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"]
-        ),
+        mount("/dev/pts", "devpts", &terminals),
         mount("/dev/shm", "tmpfs", &["nosuid", "noexec", "nodev", "mode=1777", "size=64m"]),
     ])
 }

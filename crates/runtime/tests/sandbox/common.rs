@@ -65,12 +65,7 @@ impl World {
     }
 
     pub fn on(driver: driver::Name) -> Self {
-        Self::made(driver, &std::env::temp_dir())
-    }
-
-    /// One whose state is below this directory.
-    pub fn at(parent: &Path) -> Self {
-        Self::made(driver::Name::Native, parent)
+        Self::at(&std::env::temp_dir(), driver)
     }
 
     /// One whose sandboxes share a kernel.
@@ -82,7 +77,8 @@ impl World {
         world
     }
 
-    fn made(driver: driver::Name, parent: &Path) -> Self {
+    /// One whose state is below this directory.
+    pub fn at(parent: &Path, driver: driver::Name) -> Self {
         assert!(
             rustix::process::getuid().is_root(),
             "\n\n  These tests start real sandboxes and must be run as root.\n\n"

@@ -126,7 +126,6 @@ async fn links_of_an_image_lead_nowhere_outside() {
         .entry(EntryType::Symlink, "etc/hosts", 0o777, "/../../../../etc/shadow", b"")
         .entry(EntryType::Symlink, ".asb", 0o777, "/etc", b"")
         .finish();
-    let before = std::fs::metadata("/etc/shadow").expect("there").modified().expect("known");
     let pulled = Pulled::new(&base().tar(&evil).build()).await;
     let (image, _lease) = pulled.images.find(&pulled.name).expect("readable").expect("there");
     let mut spec = pulled.world.spec(&[]);
@@ -143,6 +142,8 @@ async fn links_of_an_image_lead_nowhere_outside() {
             "{output:?}"
         );
     }
-    assert_eq!(std::fs::metadata("/etc/shadow").expect("there").modified().expect("known"), before);
+    // Its time would not tell: others add users meanwhile.
+    let shadow = std::fs::read_to_string("/etc/shadow").expect("readable");
+    assert!(!shadow.contains("localhost") && shadow.contains("root:"), "hosts were written to it");
     pulled.world.finish().await;
 }

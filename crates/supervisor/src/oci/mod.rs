@@ -16,6 +16,8 @@ mod find;
 mod ground;
 mod kernel;
 
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -23,11 +25,13 @@ use std::time::Duration;
 use asb_supervisor::launch::{self, Failure, Kernel, Launch, Oci, Slot, file};
 use asb_supervisor::wire::Status;
 use rustix::process::{Gid, Pid, Uid};
+use rustix::thread::{UnshareFlags, unshare_unsafe};
 use serde_json::{Value, json};
 
 use self::ask::Console;
 pub use self::ask::{Asked, What};
 use crate::beside::Shared;
+use crate::identity::Unmapped;
 use crate::init::{self, Begun, Kept};
 use crate::inside::Inside;
 use crate::log::Log;
@@ -94,6 +98,7 @@ pub fn begin(slot: &Slot, launch: Launch, oci: Oci, kept: Kept, shared: Option<S
     let last_words = last_words.map(|path| ground::last_words(path, &place, &mut config)).transpose()?;
     let name = kernel::prepare(&kernel, &place, &place.join(STATE), &mut config)?;
     ground::prepare(gvisor, &place, &kept.outer)?;
+    let outside = (!gvisor).then(|| outside(slot)).transpose()?;
 
     // Here the supervisor stays root, and has nothing but that to write there with.
     rustix::fs::fchown(&kept.run, Some(Uid::ROOT), Some(Gid::ROOT)).step_at("take over", file::RUN)?;
@@ -116,8 +121,10 @@ pub fn begin(slot: &Slot, launch: Launch, oci: Oci, kept: Kept, shared: Option<S
     let joined = matches!(kernel, Kernel::Joined(_));
     let container = Container { program, flags, gvisor, name, joined, place, inside, process, commands: 0 };
     let signals = signals().step("watch for children")?;
-    let (main, streams) = container.run(&mut config, stdio, streams)?;
+    let (main, streams) = container.run(&mut config, stdio, streams, outside.as_ref())?;
     ground::close()?;
+    let entered = outside.map_or(Ok(()), |outside| rights::enter(&outside, None));
+    entered.step("enter the supervisor's user namespace")?;
     rights::keep_nothing_but_ids(privileged)?;
     Ok((Server::new(Way::Oci(container), kept.listener, signals, streams), log, Some(main), last_words))
 }
@@ -129,6 +136,7 @@ impl Container {
         config: &mut Value,
         stdio: crate::spawn::Stdio,
         mut streams: MainStreams,
+        outside: Option<&OwnedFd>,
     ) -> Result<(Pid, MainStreams)> {
         let bundle = self.place.join("bundle");
         std::fs::create_dir(&bundle).step_at("make directory", &bundle)?;
@@ -150,6 +158,18 @@ impl Container {
         std::fs::write(&path, config.to_string()).step_at("write", &path)?;
         let [stdin, stdout, stderr] = files.map(|file| file.map_or_else(Stdio::null, Stdio::from));
         command.arg(&self.name).stdin(stdin).stdout(stdout).stderr(stderr);
+        if let Some(outside) =
+            outside.map(OwnedFd::try_clone).transpose().step("keep the user namespace open")?
+        {
+            // Runtimes go into the container's mount namespace and come back, which takes one that is theirs.
+            let enter = move || {
+                rights::enter(&outside, None)?;
+                // SAFETY: the descriptor table is not among what is unshared.
+                Ok(unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?)
+            };
+            // SAFETY: it makes two system calls.
+            unsafe { command.pre_exec(enter) };
+        }
         let status = command.status().step_at("run", &self.program)?;
         // Here are the last copies of the output's ends that are not the container's.
         drop(command);
@@ -212,6 +232,13 @@ impl Container {
             .args(&self.flags);
         command
     }
+}
+
+/// The user namespace of the supervisor and of the runtime, with the machine's ids. That of the container is below it: what
+/// the kernel counts for owners, as `inotify` instances, then counts for the supervisor's id, which is this sandbox's alone,
+/// and not for root of the machine. (gVisor has such things itself, and needs root of the machine for its network.)
+fn outside(slot: &Slot) -> Result<OwnedFd> {
+    Unmapped::make(slot.supervisor_id)?.map_all()
 }
 
 /// The kernel drops a signal to process 1 that it neither handles nor blocks, as it does a moment after `execve`.
