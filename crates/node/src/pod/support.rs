@@ -49,6 +49,7 @@ const CONTAINER: &[&str] = &[
     "name",
     "ports",
     "readinessProbe",
+    "resizePolicy", // says how a resize would be done; a running Pod is not resized
     "resources",
     "securityContext",
     "startupProbe",
@@ -331,6 +332,7 @@ mod tests {
             "hostNetwork": false, "hostUsers": false, "initContainers": [], "securityContext": {}, "os": {"name": "linux"},
             "containers": [{
                 "name": "a", "image": "host", "lifecycle": {},
+                "resizePolicy": [{"resourceName": "cpu", "restartPolicy": "NotRequired"}],
                 "securityContext": {"privileged": false, "procMount": "Default", "capabilities": {"drop": ["ALL"]}},
                 "volumeMounts": [{"mountPropagation": "None", "recursiveReadOnly": "Disabled"}],
                 "resources": {"limits": {"memory": "1Gi"}, "requests": {"ephemeral-storage": "1Gi"}, "claims": []},
