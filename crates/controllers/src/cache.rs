@@ -175,6 +175,11 @@ impl<K: Resource + Clone> Cache<K> {
         found.into_iter().flat_map(Group::values).cloned().collect()
     }
 
+    /// Whether an index puts anything under `value`.
+    pub fn any(&self, index: &str, value: &str) -> bool {
+        self.read().lookups.iter().any(|lookup| lookup.name == index && lookup.found.contains_key(value))
+    }
+
     /// Everything there is, in no order.
     pub fn all(&self) -> Vec<Arc<K>> {
         self.read().objects.values().cloned().collect()

@@ -9,6 +9,7 @@ use futures::future::join_all;
 use kube::{Api, Client, Resource};
 
 use crate::cache::Cache;
+use crate::claim;
 use crate::object::{Key, NetworkPolicy, Pod, Service, VolumeClaim, controller_of, is_kind};
 use crate::run;
 use crate::write::Kind;
@@ -23,6 +24,8 @@ pub const BY_TEMPLATE: &str = "template";
 pub const BY_TEMPLATE_HASH: &str = "template hash";
 /// Claims by the pool that they name: namespace and name.
 pub const BY_POOL: &str = "pool";
+/// Claims that wait for a member of a pool, by that pool: namespace and name.
+pub const UNSERVED_BY_POOL: &str = "unserved by pool";
 
 /// Pods and Services by the Sandbox whose label they carry: namespace and hash of the Sandbox's name.
 pub const BY_NAME_HASH: &str = "name hash";
@@ -63,7 +66,15 @@ impl Caches {
             volume_claims: Cache::new(namespaces, &[]).labelled(labelled),
             templates: Cache::new(namespaces, &[(BY_TEMPLATE_HASH, template_hash)]),
             pools: Cache::new(namespaces, &[(BY_TEMPLATE, |pool| Some(template_of(pool).to_string()))]),
-            claims: Cache::new(namespaces, &[(BY_POOL, |claim| Some(pool_named_by(claim).to_string()))]),
+            claims: Cache::new(
+                namespaces,
+                &[
+                    (BY_POOL, |claim| Some(pool_named_by(claim).to_string())),
+                    (UNSERVED_BY_POOL, |claim| {
+                        claim::waits_for_a_member(claim).then(|| pool_named_by(claim).to_string())
+                    }),
+                ],
+            ),
             network_policies: Cache::new(namespaces, &[]),
             scope,
         }

@@ -1,5 +1,7 @@
 //! Events: what users are told beside the status. They are `events.k8s.io/v1` and say which action led to them.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use kube::{Client, Resource};
 use serde_json::{Value, json};
@@ -9,6 +11,9 @@ use crate::object::Key;
 
 /// Events that wait to be written. More are dropped: they inform, nothing depends on them.
 const BACKLOG: usize = 1000;
+
+/// How long an event waits before it is written, after a pause without any.
+const HOLD: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Type {
@@ -77,6 +82,10 @@ impl Recorder {
         let (events, mut queue) = mpsc::channel(BACKLOG);
         let work = async move {
             while let Some(event) = queue.recv().await {
+                // What it tells of has just begun, and is what users wait for.
+                if queue.is_empty() {
+                    tokio::time::sleep(HOLD).await;
+                }
                 if let Err(error) = write(&client, &event).await {
                     tracing::debug!(error = &error as &dyn std::error::Error, "event not written");
                 }

@@ -17,7 +17,7 @@ struct Args {
     options: Options,
 }
 
-#[tokio::main(worker_threads = 2)]
+#[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     // Two providers in one binary panic; we choose ours before anybody asks.
     let _ = rustls::crypto::ring::default_provider().install_default();

@@ -276,7 +276,7 @@ fn concerns(change: &Change<WarmPool>, claim: &Claim) -> bool {
 }
 
 /// Whether a claim has not been looked at yet, and is one that a pool can serve.
-fn waits_for_a_member(claim: &Claim) -> bool {
+pub(crate) fn waits_for_a_member(claim: &Claim) -> bool {
     let status = claim.status.as_ref();
     let unheard = status.is_none_or(|status| condition::get(&status.conditions, condition::READY).is_none());
     unheard

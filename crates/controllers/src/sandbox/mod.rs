@@ -175,7 +175,8 @@ async fn pass(
         }
     }
     let mut plan = plan::plan(sandbox, &seen, now);
-    defer::pod_patch(&mut plan, &mut memory.drift, world.config.write_behind, now);
+    let window = defer::window(sandbox, world.config.write_behind);
+    defer::pod_patch(&mut plan, &mut memory.drift, window, now);
     let mut problems = std::mem::take(&mut plan.problems);
     let namespace = sandbox.metadata.namespace.as_deref().unwrap_or_default();
     problems.extend(apply::apply(world, namespace, std::mem::take(&mut plan.actions), met).await);

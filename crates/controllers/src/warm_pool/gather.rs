@@ -15,6 +15,8 @@ use crate::object::Key;
 pub const QUIET: Duration = Duration::from_millis(20);
 /// No change waits longer than this for its answer.
 const LONGEST: Duration = Duration::from_millis(200);
+/// Or than this, while claims wait that the members who are left can serve.
+const LONGEST_SERVING: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 pub struct Gathering {
@@ -29,10 +31,14 @@ impl Gathering {
     }
 
     /// How long to wait before a pool is looked at; `None` when its time has come.
-    pub fn wait(&self, pool: &Key, now: Instant) -> Option<Duration> {
+    pub fn wait(&self, pool: &Key, serving: bool, now: Instant) -> Option<Duration> {
         let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         let (first, last) = changes.get(pool)?;
-        let left = (*last + QUIET).min(*first + LONGEST).saturating_duration_since(now);
+        let left = match serving {
+            true => (now + QUIET).min(*first + LONGEST_SERVING),
+            false => (*last + QUIET).min(*first + LONGEST),
+        };
+        let left = left.saturating_duration_since(now);
         if left.is_zero() {
             changes.remove(pool);
             return None;
@@ -49,16 +55,20 @@ mod tests {
     fn changes_are_answered_when_it_is_quiet_and_never_much_later() {
         let (gathering, pool, begun) = (Gathering::default(), Key::new("ns", "pool"), Instant::now());
         let at = |millis| begun + Duration::from_millis(millis);
-        assert_eq!(gathering.wait(&pool, begun), None, "nothing to wait for");
+        let wait = |now| gathering.wait(&pool, false, now);
+        assert_eq!(wait(begun), None, "nothing to wait for");
         gathering.changed(&pool, at(0));
-        assert_eq!(gathering.wait(&pool, at(5)), Some(Duration::from_millis(15)));
+        assert_eq!(wait(at(5)), Some(Duration::from_millis(15)));
         gathering.changed(&pool, at(15));
-        assert_eq!(gathering.wait(&pool, at(20)), Some(Duration::from_millis(15)), "not quiet yet");
-        assert_eq!(gathering.wait(&pool, at(35)), None);
-        assert_eq!(gathering.wait(&pool, at(35)), None, "answered");
+        assert_eq!(wait(at(20)), Some(Duration::from_millis(15)), "not quiet yet");
+        assert_eq!(wait(at(35)), None);
+        assert_eq!(wait(at(35)), None, "answered");
 
         (0..20).for_each(|change| gathering.changed(&pool, at(100 + 10 * change)));
-        assert_eq!(gathering.wait(&pool, at(290)), Some(Duration::from_millis(10)), "200 after the first");
-        assert_eq!(gathering.wait(&pool, at(300)), None);
+        assert_eq!(wait(at(290)), Some(Duration::from_millis(10)), "200 after the first");
+        let serving = |now| gathering.wait(&pool, true, now);
+        assert_eq!(serving(at(300)), Some(QUIET), "claims come first");
+        assert_eq!(serving(at(1090)), Some(Duration::from_millis(10)), "but not for ever");
+        assert_eq!(wait(at(310)), None);
     }
 }

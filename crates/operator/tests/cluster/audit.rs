@@ -1,7 +1,8 @@
 //! The rights that the controller has, against those that it used.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 use kube::Api;
 use kube::api::ListParams;
@@ -54,22 +55,49 @@ pub fn assert_nothing_was_denied(cluster: &Cluster) {
     assert!(!requests.is_empty(), "the controller asked for nothing at all");
 }
 
-/// How often the controller wrote to objects of these names.
-pub fn writes_to(cluster: &Cluster, names: &BTreeSet<String>) -> usize {
-    let to_them = |request: &&Value| {
+/// How often anybody has written in a namespace since then, by who wrote and to what.
+pub fn writes_in(cluster: &Cluster, namespace: &str, since: Timestamp) -> BTreeMap<(Writer, String), usize> {
+    let mut counts = BTreeMap::new();
+    for request in everything(cluster) {
         let read = matches!(request["verb"].as_str(), Some("get" | "list" | "watch"));
-        !read && request["objectRef"]["name"].as_str().is_some_and(|name| names.contains(name))
-    };
-    requests(cluster).iter().filter(to_them).count()
+        let at = request["requestReceivedTimestamp"].as_str().and_then(|time| time.parse().ok());
+        let refused = request["responseStatus"]["code"].as_i64() >= Some(300);
+        if read || refused || request["objectRef"]["namespace"] != namespace || at < Some(since) {
+            continue;
+        }
+        let agent = request["userAgent"].as_str().unwrap_or_default();
+        let writer = match () {
+            () if is_ours(&request) => Writer::Controller,
+            () if agent.starts_with("kube") => Writer::Kubernetes,
+            () => Writer::User,
+        };
+        let (_, _, resource) = right(&request);
+        *counts.entry((writer, resource)).or_default() += 1;
+    }
+    counts
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Writer {
+    Controller,
+    /// Scheduler, kubelet, garbage collector.
+    Kubernetes,
+    User,
 }
 
 /// What the controller asked for.
 fn requests(cluster: &Cluster) -> Vec<Value> {
+    everything(cluster).into_iter().filter(is_ours).collect()
+}
+
+fn is_ours(request: &Value) -> bool {
+    request["user"]["username"] == format!("system:serviceaccount:{NAMESPACE}:{CONTROLLER}")
+}
+
+fn everything(cluster: &Cluster) -> Vec<Value> {
     let log = std::fs::read_to_string(cluster.audit_log()).expect("the API server writes an audit log");
     // The last line may not be whole yet.
-    let requests = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let user = format!("system:serviceaccount:{NAMESPACE}:{CONTROLLER}");
-    requests.filter(|request| request["user"]["username"] == user.as_str()).collect()
+    log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
 fn right(request: &Value) -> Right {

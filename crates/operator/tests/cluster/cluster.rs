@@ -66,7 +66,16 @@ impl Cluster {
         if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
     }
 
-    /// What service accounts asked the API for.
+    /// Seconds of processor time that the controller has used so far, as its metrics tell.
+    pub async fn controller_cpu(&self) -> f64 {
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/services/{CONTROLLER}:metrics/proxy/metrics");
+        let request = http::Request::get(path).body(Vec::new()).expect("a request");
+        let metrics = self.client.request_text(request).await.expect("the controller serves metrics");
+        let used = metrics.lines().find_map(|line| line.strip_prefix("process_cpu_seconds_total "));
+        used.and_then(|used| used.parse().ok()).expect("they tell of processor time")
+    }
+
+    /// What service accounts asked the API for, and what everybody wrote.
     pub fn audit_log(&self) -> PathBuf {
         self.dir().join("audit.log")
     }

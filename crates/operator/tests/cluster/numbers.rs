@@ -1,7 +1,7 @@
 //! How long users wait on a cluster, and what a claim costs its API server. One thing at a time; every number has
 //! its peer from the same run.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
@@ -9,6 +9,7 @@ use asb_testing::{Kind, World};
 use asb_types::{Claim, Sandbox, Template, WarmPool};
 use futures::StreamExt;
 use futures::future::join_all;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::runtime::watcher::Event;
@@ -17,8 +18,9 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::audit::{self, Writer};
 use crate::cluster::Cluster;
-use crate::{audit, stories};
+use crate::stories;
 
 const SAMPLES: usize = 15;
 /// Claims one by one, which are quick.
@@ -100,9 +102,11 @@ fn pod_is_ready(pod: &Pod) -> bool {
 async fn pod(world: &World, pods: &Watched<Pod>, name: &str, runtime: Option<&str>) -> Duration {
     let spec = stories::sandbox(name, runtime)["spec"]["podTemplate"]["spec"].clone();
     let started = Instant::now();
-    world.create::<Pod>(json!({"metadata": {"name": name}, "spec": spec})).await;
+    let pod: Pod = world.create(json!({"metadata": {"name": name}, "spec": spec})).await;
     let took = pods.ready(name).await - started;
     world.delete::<Pod>(name).await;
+    // Its end is work too, and would be counted as the next one's start.
+    world.gone(&pod).await;
     took
 }
 
@@ -136,15 +140,17 @@ async fn claims(cluster: &Cluster, world: &World, sandboxes: &Watched<Sandbox>) 
     let claims = Watched::new(world, stories::claim_is_ready);
     world.create::<Template>(stories::template("pooled")).await;
     world.create::<WarmPool>(stories::pool("pooled", BURST)).await;
-    let mut taken = 0;
+    sandboxes.until(|known| known.len() == BURST).await;
+    let (since, cpu) = (Timestamp::now(), cluster.controller_cpu().await);
     let mut alone = Vec::new();
     for sample in 0..CLAIMS {
-        sandboxes.until(|known| known.len() == BURST + taken).await;
         alone.push(claim(world, &claims, &format!("alone-{sample}")).await);
-        taken += 1;
+        sandboxes.until(|known| known.len() == BURST + alone.len()).await;
     }
     tell("warm claim to Ready", alone);
-    sandboxes.until(|known| known.len() == BURST + taken).await;
+    let cpu = (cluster.controller_cpu().await - cpu) * 1e3 / CLAIMS as f64;
+    println!("processor time of the controller per claim, with its refill: {cpu:.1} ms");
+    tell_writes(audit::writes_in(cluster, &world.namespace, since));
     let names: Vec<_> = (0..BURST).map(|sample| format!("burst-{sample}")).collect();
     // Who claims is connected already.
     join_all(names.iter().map(|name| world.get::<Claim>(name))).await;
@@ -160,9 +166,14 @@ async fn claims(cluster: &Cluster, world: &World, sandboxes: &Watched<Sandbox>) 
         );
     }
     assert_eq!(bound.len(), BURST, "no Sandbox serves two claims");
-    let named: BTreeSet<_> = names.into_iter().chain(bound).collect();
-    let writes = audit::writes_to(cluster, &named) as f64 / BURST as f64;
-    println!("writes per claim (to it, its Sandbox and its Pod, since they were made): {writes:.1}");
+}
+
+fn tell_writes(counts: BTreeMap<(Writer, String), usize>) {
+    let per_claim = |count: usize| count as f64 / CLAIMS as f64;
+    println!("writes per claim, with its refill: {:.1}", per_claim(counts.values().sum()));
+    for ((writer, resource), count) in counts {
+        println!("  {writer:?} {resource}: {:.2}", per_claim(count));
+    }
 }
 
 async fn claim(world: &World, claims: &Watched<Claim>, name: &str) -> Duration {
