@@ -15,7 +15,7 @@ use crate::object::Key;
 pub const QUIET: Duration = Duration::from_millis(20);
 /// No change waits longer than this for its answer.
 const LONGEST: Duration = Duration::from_millis(200);
-/// Or than this, while claims wait that the members who are left can serve.
+/// Or than this, while claims on the pool are being served. (Those for which it has too few get a Sandbox of their own.)
 const LONGEST_SERVING: Duration = Duration::from_secs(1);
 
 #[derive(Default)]

@@ -25,7 +25,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asb_types::{Sandbox, WarmPool, condition, name};
+use asb_types::{Sandbox, WarmPool, condition};
 use jiff::Timestamp;
 use kube::Client;
 use tokio::time::Instant;
@@ -113,8 +113,7 @@ pub async fn run(client: Client, caches: Arc<Caches>, config: Config) {
 }
 
 async fn reconcile(world: &World, key: &Key) -> Outcome {
-    let serving = world.caches.claims.any(UNSERVED_BY_POOL, &key.to_string())
-        && world.caches.sandboxes.any(BY_POOL_LABEL, &label(key));
+    let serving = world.caches.claims.any(UNSERVED_BY_POOL, &key.to_string());
     if let Some(wait) = world.gathering.wait(key, serving, Instant::now()) {
         return Outcome::After(wait);
     }
@@ -157,11 +156,6 @@ async fn reconcile(world: &World, key: &Key) -> Outcome {
     }
 }
 
-/// The value under which the members of a pool are found.
-fn label(pool: &Key) -> String {
-    Key::new(&pool.namespace, &name::name_hash(&pool.name)).to_string()
-}
-
 /// Whether a change of a Sandbox can mean anything to its pool: most are about addresses and the like.
 fn is_news(change: &Change<Sandbox>) -> bool {
     let (Some(before), Some(after)) = (&change.before, &change.after) else { return true };
@@ -178,7 +172,7 @@ fn is_news(change: &Change<Sandbox>) -> bool {
 impl World {
     /// The pool's template, and everything that carries the pool's label.
     fn observe(&self, pool: &WarmPool) -> Seen {
-        let label = label(&Key::of(pool));
+        let label = Key::new(&Key::of(pool).namespace, &plan::hash(pool)).to_string();
         let template = self.caches.templates.get(&template_of(pool));
         let refusal = template.as_deref().and_then(|template| twin::refusal(&self.caches, template));
         Seen { sandboxes: self.caches.sandboxes.find(BY_POOL_LABEL, &label), template, refusal }
