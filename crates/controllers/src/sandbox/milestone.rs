@@ -39,11 +39,15 @@ pub fn judge(
             happened.extend(end(change, mode, now).map(Milestone::SuspendTook));
         }
         OperatingMode::Suspended => begin(change, mode, now),
-        OperatingMode::Running if suspended(before) => begin(change, mode, now),
-        OperatingMode::Running if is_true(after, condition::READY) => {
-            happened.extend(end(change, mode, now).map(Milestone::ResumeTook));
+        OperatingMode::Running => {
+            if suspended(before) {
+                begin(change, mode, now);
+            }
+            // It may be over already.
+            if is_true(after, condition::READY) {
+                happened.extend(end(change, mode, now).map(Milestone::ResumeTook));
+            }
         }
-        OperatingMode::Running => {}
     }
     if let Some(finished) = get(after, condition::FINISHED)
         && get(before, condition::FINISHED).is_none()
@@ -160,6 +164,16 @@ mod tests {
         assert_eq!(event(None, &conflict), Some(told));
         assert_eq!(event(Some(&conflict), &conflict), None);
         assert_eq!(event(Some(&conflict), &ready), None);
+    }
+
+    #[test]
+    fn resume_that_is_over_within_one_pass_is_measured_too() {
+        let suspended = status(&[("Suspended", true, "PodTerminated"), ("Ready", false, "SandboxSuspended")]);
+        let running = status(&[("Suspended", false, "NotSuspended"), ("Ready", true, "DependenciesReady")]);
+        let mut change = None;
+        let happened = judge(&sandbox("Running", suspended), &running, &mut change, Timestamp::UNIX_EPOCH);
+        assert_eq!(happened, [Milestone::Resumed, Milestone::ResumeTook(Duration::ZERO)]);
+        assert_eq!(change, None);
     }
 
     #[test]

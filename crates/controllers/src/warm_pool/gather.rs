@@ -15,7 +15,7 @@ use crate::object::Key;
 pub const QUIET: Duration = Duration::from_millis(20);
 /// No change waits longer than this for its answer.
 const LONGEST: Duration = Duration::from_millis(200);
-/// Or than this, while claims on the pool are being served. (Those for which it has too few get a Sandbox of their own.)
+/// Or than this, while claims on the pool are being served: as long as that goes on.
 const LONGEST_SERVING: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
@@ -35,7 +35,8 @@ impl Gathering {
         let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
         let (first, last) = changes.get(pool)?;
         let left = match serving {
-            true => (now + QUIET).min(*first + LONGEST_SERVING),
+            // Without a change for that long, those who wait are not waiting for members.
+            true => (now + QUIET).min(*last + LONGEST).min(*first + LONGEST_SERVING),
             false => (*last + QUIET).min(*first + LONGEST),
         };
         let left = left.saturating_duration_since(now);
@@ -68,7 +69,9 @@ mod tests {
         assert_eq!(wait(at(290)), Some(Duration::from_millis(10)), "200 after the first");
         let serving = |now| gathering.wait(&pool, true, now);
         assert_eq!(serving(at(300)), Some(QUIET), "claims come first");
-        assert_eq!(serving(at(1090)), Some(Duration::from_millis(10)), "but not for ever");
+        assert_eq!(serving(at(480)), Some(Duration::from_millis(10)), "while members are taken");
+        (20..100).for_each(|change| gathering.changed(&pool, at(100 + 10 * change)));
+        assert_eq!(serving(at(1095)), Some(Duration::from_millis(5)), "but not for ever");
         assert_eq!(wait(at(310)), None);
     }
 }
