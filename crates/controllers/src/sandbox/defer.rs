@@ -11,18 +11,9 @@ use crate::object::{controller_of, is_kind};
 /// However long users want to wait, a Pod's metadata is never older than this.
 const LONGEST_WINDOW: Duration = Duration::from_secs(1);
 
-/// Claims that are being served come first: the Pod of a Sandbox that one has taken hears of it this much later.
-const CLAIMS_FIRST: Duration = Duration::from_millis(250);
-
 /// A member of a pool that gets ready within this time tells so, and nothing before. Long enough for a busy cluster:
 /// a status about a start costs every claim a write.
 const QUIET_START: Duration = Duration::from_secs(10);
-
-/// How long the metadata of a Sandbox's Pod may be behind, if users want it to be up to this long.
-pub fn window(sandbox: &Sandbox, wanted: Duration) -> Duration {
-    let taken = controller_of(sandbox).is_some_and(|owner| is_kind(owner, EXTENSIONS_GROUP, "SandboxClaim"));
-    if taken { wanted.max(CLAIMS_FIRST) } else { wanted }
-}
 
 /// Takes the patch of a Pod's metadata out of the plan until the window is over.
 ///

@@ -96,7 +96,7 @@ fn sandbox_of(child: &impl Resource) -> Option<Key> {
 }
 
 /// What a claim changes of a Sandbox that it takes can wait until the claim is served.
-const AFTER_CLAIM: Duration = Duration::from_millis(20);
+const AFTER_CLAIM: Duration = Duration::from_millis(250);
 
 /// What is remembered of a Sandbox between passes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -175,8 +175,7 @@ async fn pass(
         }
     }
     let mut plan = plan::plan(sandbox, &seen, now);
-    let window = defer::window(sandbox, world.config.write_behind);
-    defer::pod_patch(&mut plan, &mut memory.drift, window, now);
+    defer::pod_patch(&mut plan, &mut memory.drift, world.config.write_behind, now);
     let mut problems = std::mem::take(&mut plan.problems);
     let namespace = sandbox.metadata.namespace.as_deref().unwrap_or_default();
     problems.extend(apply::apply(world, namespace, std::mem::take(&mut plan.actions), met).await);

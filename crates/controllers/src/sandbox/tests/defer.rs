@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::world::*;
 use crate::object::Pod;
-use crate::sandbox::defer::{first_status, pod_patch, window};
+use crate::sandbox::defer::{first_status, pod_patch};
 use crate::sandbox::plan::{Action, Plan, plan};
 use asb_types::Sandbox;
 
@@ -29,20 +29,6 @@ fn without_a_window_the_patch_goes_out_at_once() {
     pod_patch(&mut plan, &mut since, Duration::ZERO, at(100));
     assert!(matches!(plan.actions[..], [Action::PatchPod { .. }]));
     assert_eq!((plan.look_again, since), (None, None));
-}
-
-#[test]
-fn pod_of_a_sandbox_that_was_taken_waits_until_claims_are_served() {
-    let owner = |kind: &str| {
-        let owner = json!({"apiVersion": "extensions.agents.x-k8s.io/v1beta1", "kind": kind, "name": "o",
-            "uid": "o", "controller": true});
-        sandbox(json!({})).edit(json!({"metadata": {"ownerReferences": [owner]}}))
-    };
-    let quarter = Duration::from_millis(250);
-    assert_eq!(window(&owner("SandboxClaim"), Duration::ZERO), quarter);
-    assert_eq!(window(&owner("SandboxClaim"), HOUR), HOUR);
-    assert_eq!(window(&owner("SandboxWarmPool"), Duration::ZERO), Duration::ZERO);
-    assert_eq!(window(&sandbox(json!({})), Duration::ZERO), Duration::ZERO);
 }
 
 /// SB-113
