@@ -59,8 +59,9 @@ impl Connection {
 
     /// The next reply and its descriptor; `None` when the supervisor is no more.
     pub async fn reply(&self) -> io::Result<Option<(Reply, Option<OwnedFd>)>> {
+        let mut packet = vec![0; MAX_PACKET];
         loop {
-            match self.receive().await {
+            match self.receive(&mut packet).await {
                 // A supervisor of any generation knows every request made here, so none waits for its greeting.
                 Ok(Some((Reply::Hello { .. }, _))) => {}
                 // It was closed before the request was read. What was said before that is still there.
@@ -70,12 +71,11 @@ impl Connection {
         }
     }
 
-    async fn receive(&self) -> io::Result<Option<(Reply, Option<OwnedFd>)>> {
-        let mut packet = vec![0; MAX_PACKET];
+    async fn receive(&self, packet: &mut [u8]) -> io::Result<Option<(Reply, Option<OwnedFd>)>> {
         let mut ancillary = [0; ANCILLARY];
         let received = self
             .socket
-            .recv_vectored_with_ancillary(&mut [IoSliceMut::new(&mut packet)], &mut ancillary)
+            .recv_vectored_with_ancillary(&mut [IoSliceMut::new(packet)], &mut ancillary)
             .await;
         let (length, control) = match received {
             Ok((0, _)) => return Ok(None),

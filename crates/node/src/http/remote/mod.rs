@@ -75,7 +75,7 @@ pub fn answer<F: Future<Output = ()> + Send + 'static>(
 ) -> Result<Response, Failure> {
     match upgrade {
         Ok(upgrade) => {
-            let upgrade = upgrade.protocols(websocket::PROTOCOLS);
+            let upgrade = upgrade.protocols(websocket::PROTOCOLS).read_buffer_size(websocket::READ_AT_ONCE);
             Ok(upgrade.on_upgrade(move |socket| websocket::serve(socket, work)))
         }
         Err(_) if is_asked_for(request.headers(), spdy::PROTOCOL) => {

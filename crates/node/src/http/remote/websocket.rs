@@ -14,6 +14,8 @@ use super::{Client, Input, Output, QUEUE, parse_size};
 use crate::http::spdy::SLOW_CLIENT;
 
 pub const PROTOCOLS: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
+/// What is read at a time. Much more is seldom there, and is cleared for every program.
+pub const READ_AT_ONCE: usize = 16 << 10;
 const STDIN: u8 = 0;
 const STDOUT: u8 = 1;
 const STDERR: u8 = 2;
@@ -26,12 +28,22 @@ pub async fn serve<F: Future<Output = ()>>(socket: WebSocket, work: impl FnOnce(
     let (to_program, input) = mpsc::channel(QUEUE);
     let (output, to_client) = mpsc::channel(QUEUE);
     let gone = CancellationToken::new();
-    let reading = tokio::spawn(read(stream, to_program, gone.clone()));
-    tokio::join!(work(Client { input, output }), write(sink, to_client, gone));
-    reading.abort();
+    // All in one task: what is short-lived is not worth waking another processor for.
+    let working = async { tokio::join!(work(Client { input, output }), write(sink, to_client, gone.clone())) };
+    let reading = async {
+        read(stream, to_program).await;
+        gone.cancel();
+        // What the program still does is seen to its end.
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        _ = working => {}
+        () = reading => {}
+    }
 }
 
-async fn read(mut stream: SplitStream<WebSocket>, to: mpsc::Sender<Input>, gone: CancellationToken) {
+/// Until the client has gone.
+async fn read(mut stream: SplitStream<WebSocket>, to: mpsc::Sender<Input>) {
     while let Some(Ok(message)) = stream.next().await {
         let data = match message {
             Message::Binary(data) => data,
@@ -50,7 +62,6 @@ async fn read(mut stream: SplitStream<WebSocket>, to: mpsc::Sender<Input>, gone:
             let _ = to.send(input).await;
         }
     }
-    gone.cancel();
 }
 
 async fn write(
