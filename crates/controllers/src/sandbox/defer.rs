@@ -11,9 +11,13 @@ use crate::object::{controller_of, is_kind};
 /// However long users want to wait, a Pod's metadata is never older than this.
 const LONGEST_WINDOW: Duration = Duration::from_secs(1);
 
-/// A member of a pool that gets ready within this time tells so, and nothing before. Long enough for a busy cluster:
-/// a status about a start costs every claim a write.
-const QUIET_START: Duration = Duration::from_secs(10);
+/// A Sandbox that gets ready within this time tells so, and nothing before: writes about a start take the API server's time
+/// from that start. A user who looks at one that takes longer sees how far it is.
+const QUIET_START: Duration = Duration::from_secs(1);
+
+/// The same for a member of a pool, which nobody looks at. Long enough for a busy cluster: a status about a start costs every
+/// claim a write.
+const QUIET_START_IN_POOL: Duration = Duration::from_secs(10);
 
 /// Takes the patch of a Pod's metadata out of the plan until the window is over.
 ///
@@ -38,20 +42,25 @@ pub fn pod_patch(plan: &mut Plan, since: &mut Option<Timestamp>, window: Duratio
     }
 }
 
-/// How long the first status of a Sandbox may wait. Nobody looks at a member of a pool while it starts, so
-/// one status, when it has an address, is enough; trouble is told at once.
-pub fn first_status(sandbox: &Sandbox, status: &SandboxStatus, now: Timestamp) -> Option<Duration> {
+/// How long the first status of a Sandbox may wait. One, when it has an address, is enough; trouble is told at once.
+///
+/// `since` is when there was first something to tell; it is kept between passes until that was told.
+pub fn first_status(
+    sandbox: &Sandbox,
+    status: &SandboxStatus,
+    since: &mut Option<Timestamp>,
+    now: Timestamp,
+) -> Option<Duration> {
     let told = sandbox.status.as_ref().is_some_and(|status| !status.conditions.is_empty());
-    let in_pool =
-        controller_of(sandbox).is_some_and(|owner| is_kind(owner, EXTENSIONS_GROUP, "SandboxWarmPool"));
     let says = |kind| condition::get(&status.conditions, kind);
     let starting =
         says(condition::READY).is_some_and(|ready| ready.reason == condition::reason::DEPENDENCIES_NOT_READY);
     let stuck = says(condition::POD_SCHEDULED).is_some_and(|scheduled| scheduled.status == "False");
-    if told || !in_pool || !starting || stuck || !status.pod_ips.is_empty() {
+    if told || !starting || stuck || !status.pod_ips.is_empty() {
         return None;
     }
-    let born = sandbox.metadata.creation_timestamp.as_ref()?.0;
-    let age = Duration::try_from(now.duration_since(born)).unwrap_or_default();
-    QUIET_START.checked_sub(age).filter(|left| !left.is_zero())
+    let in_pool =
+        controller_of(sandbox).is_some_and(|owner| is_kind(owner, EXTENSIONS_GROUP, "SandboxWarmPool"));
+    let end = *since.get_or_insert(now) + if in_pool { QUIET_START_IN_POOL } else { QUIET_START };
+    Duration::try_from(end.duration_since(now)).ok().filter(|left| !left.is_zero())
 }

@@ -104,6 +104,8 @@ struct Memory {
     failures: Failures,
     /// Since when its Pod's metadata should be different.
     drift: Option<Timestamp>,
+    /// Since when its first status waits.
+    untold: Option<Timestamp>,
     /// The change of mode that is underway.
     change: Option<Change>,
 }
@@ -134,10 +136,13 @@ async fn reconcile(world: &World, key: &Key) -> Outcome {
     let seen = world.observe(&sandbox, &mut memory, &met, now);
     let status = judge::judge(&sandbox, &seen, &problems, &world.config.cluster_domain, now);
     if judge::worth_writing(sandbox.status.as_ref(), &status) {
-        match defer::first_status(&sandbox, &status, now) {
+        match defer::first_status(&sandbox, &status, &mut memory.untold, now) {
             Some(left) => plan.look_again_after(left),
             None => match apply::write_status(world, &sandbox, &status).await {
-                Ok(()) => world.tell(&sandbox, &status, &mut memory, now),
+                Ok(()) => {
+                    memory.untold = None;
+                    world.tell(&sandbox, &status, &mut memory, now);
+                }
                 Err(problem) => problems.push(problem),
             },
         }

@@ -25,8 +25,9 @@ use crate::stories;
 const SAMPLES: usize = 15;
 /// Claims one by one, which are quick.
 const CLAIMS: usize = 40;
-/// Claims that come at once.
+/// Claims that come at once, and how often that happens.
 const BURST: usize = 20;
+const BURSTS: usize = 5;
 /// The longest that anything here may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -101,6 +102,7 @@ fn pod_is_ready(pod: &Pod) -> bool {
 
 async fn pod(world: &World, pods: &Watched<Pod>, name: &str, runtime: Option<&str>) -> Duration {
     let spec = stories::sandbox(name, runtime)["spec"]["podTemplate"]["spec"].clone();
+    quiet().await;
     let started = Instant::now();
     let pod: Pod = world.create(json!({"metadata": {"name": name}, "spec": spec})).await;
     let took = pods.ready(name).await - started;
@@ -117,10 +119,12 @@ async fn sandbox(
     name: &str,
     runtime: Option<&str>,
 ) -> (Duration, Duration) {
+    quiet().await;
     let started = Instant::now();
     world.create::<Sandbox>(stories::sandbox(name, runtime)).await;
     let cold = sandboxes.ready(name).await - started;
     suspend(world, sandboxes, name).await;
+    quiet().await;
     let started = Instant::now();
     world.merge::<Sandbox>(name, json!({"spec": {"operatingMode": "Running"}})).await;
     let resume = sandboxes.ready(name).await - started;
@@ -151,21 +155,74 @@ async fn claims(cluster: &Cluster, world: &World, sandboxes: &Watched<Sandbox>) 
     let cpu = (cluster.controller_cpu().await - cpu) * 1e3 / CLAIMS as f64;
     println!("processor time of the controller per claim, with its refill: {cpu:.1} ms");
     tell_writes(audit::writes_in(cluster, &world.namespace, since));
-    let names: Vec<_> = (0..BURST).map(|sample| format!("burst-{sample}")).collect();
+    release(world, (0..CLAIMS).map(|sample| format!("alone-{sample}"))).await;
+    let mut all_ready = Vec::new();
+    for burst in 0..BURSTS {
+        sandboxes.until(|known| known.len() == BURST).await;
+        all_ready.push(claims_at_once(world, &claims, burst).await);
+    }
+    tell(&format!("{BURST} warm claims at once to all Ready"), all_ready);
+}
+
+async fn claims_at_once(world: &World, claims: &Watched<Claim>, burst: usize) -> Duration {
+    let names: Vec<_> = (0..BURST).map(|sample| format!("burst-{burst}-{sample}")).collect();
     // Who claims is connected already.
+    quiet().await;
     join_all(names.iter().map(|name| world.get::<Claim>(name))).await;
     let started = Instant::now();
-    let burst = join_all(names.iter().map(|name| claim(world, &claims, name))).await;
-    println!("{BURST} warm claims at once, all Ready: {:.0} ms", ms(started.elapsed()));
-    tell("  each of them", burst);
+    join_all(names.iter().map(|name| claim(world, claims, name))).await;
+    let took = started.elapsed();
     let mut bound = BTreeSet::new();
     for name in &names {
-        let claim = world.get::<Claim>(name).await.expect("it is there");
-        bound.insert(
-            claim.status.and_then(|status| status.sandbox).expect("a claim that is Ready is bound").name,
-        );
+        bound.insert(sandbox_of(world, name).await.name_any());
     }
     assert_eq!(bound.len(), BURST, "no Sandbox serves two claims");
+    release(world, names).await;
+    took
+}
+
+/// Deletes claims, and waits for the end of what they held.
+async fn release(world: &World, claims: impl IntoIterator<Item = String>) {
+    let mut held = Vec::new();
+    for name in claims {
+        let pod = world.get::<Pod>(&sandbox_of(world, &name).await.name_any()).await;
+        held.push(pod.expect("a Sandbox that is Ready has a Pod"));
+        world.delete::<Claim>(&name).await;
+    }
+    for pod in held {
+        world.gone(&pod).await;
+    }
+}
+
+async fn sandbox_of(world: &World, claim: &str) -> Sandbox {
+    let claim = world.get::<Claim>(claim).await.expect("it is there");
+    let bound = claim.status.and_then(|status| status.sandbox).expect("a claim that is Ready is bound");
+    world.get(&bound.name).await.expect("what serves a claim is there")
+}
+
+/// Waits until the machine has nothing to do: whatever was started or ended before is work for a while after.
+async fn quiet() {
+    const LOOK: Duration = Duration::from_millis(250);
+    let begun = Instant::now();
+    let mut before = processors();
+    while begun.elapsed() < PATIENCE {
+        tokio::time::sleep(LOOK).await;
+        let (idle, all) = processors();
+        // A kubelet and its API server are never quite still.
+        if (idle - before.0) as f64 > 0.85 * (all - before.1) as f64 {
+            return;
+        }
+        before = (idle, all);
+    }
+}
+
+/// Ticks of all processors so far: those without work, and all.
+fn processors() -> (u64, u64) {
+    let text = std::fs::read_to_string("/proc/stat").expect("Linux counts");
+    let first = text.lines().next().expect("all processors come first");
+    let ticks: Vec<u64> = first.split_whitespace().skip(1).filter_map(|ticks| ticks.parse().ok()).collect();
+    // The fourth is idle; the fifth waits for a disk, and whoever starts now would wait with it.
+    (ticks[3], ticks[..8].iter().sum())
 }
 
 fn tell_writes(counts: BTreeMap<(Writer, String), usize>) {

@@ -80,24 +80,30 @@ fn adoption_of_a_pod_never_waits() {
 }
 
 #[test]
-fn member_of_a_pool_says_nothing_before_it_is_ready_or_late() {
-    let in_pool = json!([{"apiVersion": "extensions.agents.x-k8s.io/v1beta1", "kind": "SandboxWarmPool",
+fn sandbox_says_nothing_before_it_is_ready_or_late() {
+    let pool = json!([{"apiVersion": "extensions.agents.x-k8s.io/v1beta1", "kind": "SandboxWarmPool",
         "name": "pool", "uid": "pool-uid", "controller": true}]);
-    let member = |owners: &serde_json::Value| {
-        sandbox(json!({})).edit(json!({"metadata": {
-            "creationTimestamp": at(100).to_string(), "ownerReferences": owners,
-        }}))
-    };
-    let starting = |sandbox: &Sandbox| status(sandbox, &seen(Some(pod("Pending").owned()), None), &[]);
-    let (pooled, free) = (member(&in_pool), member(&json!(null)));
-    assert_eq!(first_status(&pooled, &starting(&pooled), at(101)), Some(Duration::from_secs(9)));
-    assert_eq!(first_status(&pooled, &starting(&pooled), at(110)), None, "late");
-    assert_eq!(first_status(&free, &starting(&free), at(101)), None, "somebody waits for it");
+    let pooled = sandbox(json!({})).edit(json!({"metadata": {"ownerReferences": pool}}));
+    for (sandbox, quiet) in [(sandbox(json!({})), 1), (pooled, 10)] {
+        let starting = status(&sandbox, &seen(Some(pod("Pending").owned()), None), &[]);
+        let mut since = None;
+        let mut wait = |at| first_status(&sandbox, &starting, &mut since, at);
+        let first = at(100) + Duration::from_millis(300);
+        assert_eq!(wait(first), Some(Duration::from_secs(quiet)));
+        let left = Duration::from_secs(quiet) - Duration::from_millis(200);
+        assert_eq!(wait(first + Duration::from_millis(200)), Some(left), "a pass begins nothing anew");
+        assert_eq!(wait(first + Duration::from_secs(quiet)), None, "late");
+        assert_eq!(wait(first + Duration::from_secs(quiet + 1)), None, "until it was told");
 
-    let ready = status(&pooled, &seen(Some(ready_pod()), None), &[]);
-    assert_eq!(first_status(&pooled, &ready, at(101)), None);
-    let trouble = status(&pooled, &seen(None, None), &[failed(super::super::plan::Step::Pod, "boom")]);
-    assert_eq!(first_status(&pooled, &trouble, at(101)), None);
-    let known = Sandbox { status: Some(ready), ..pooled.clone() };
-    assert_eq!(first_status(&known, &starting(&pooled), at(101)), None, "it was Ready before");
+        let at_once = |status| first_status(&sandbox, &status, &mut None, at(100)).is_none();
+        assert!(at_once(status(&sandbox, &seen(Some(ready_pod()), None), &[])));
+        let boom = [failed(super::super::plan::Step::Pod, "boom")];
+        assert!(at_once(status(&sandbox, &seen(None, None), &boom)), "trouble");
+        let homeless = pod("Pending").owned().edit(json!({"status": {"conditions": [
+            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"},
+        ]}}));
+        assert!(at_once(status(&sandbox, &seen(Some(homeless), None), &[])), "it may wait for long");
+        let known = Sandbox { status: Some(starting.clone()), ..sandbox.clone() };
+        assert_eq!(first_status(&known, &starting, &mut None, at(100)), None, "it was told of before");
+    }
 }
