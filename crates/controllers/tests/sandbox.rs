@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 both_servers! {
     sandbox_gets_its_children_and_becomes_ready,
+    quick_start_is_told_of_once,
     suspend_deletes_the_pod_and_resume_brings_it_back,
     deleted_pod_of_a_running_sandbox_comes_back,
     finished_pod_finishes_the_sandbox,
@@ -200,6 +201,16 @@ async fn expired_sandbox_is_torn_down_and_kept(world: World) {
 
     world.merge::<Sandbox>("box", json!({"spec": {"shutdownTime": null}})).await;
     world.eventually("box", ready).await;
+}
+
+async fn quick_start_is_told_of_once(world: World) {
+    world.writes.take();
+    let begun = std::time::Instant::now();
+    world.create::<Sandbox>(sandbox("box", json!({}))).await;
+    world.eventually("box", ready).await;
+    let took = begun.elapsed();
+    let told = world.writes.take()["PATCH sandboxes/status"];
+    assert!(told == 1 || took.as_secs() >= 1, "{told} statuses within {took:?}");
 }
 
 /// SB-103
