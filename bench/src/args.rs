@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -13,6 +13,9 @@ pub struct Args {
     /// The `asb` to measure [default: the one beside this program]
     #[arg(long, global = true, value_name = "PATH")]
     pub asb: Option<PathBuf>,
+    /// The controller of clusters to measure [default: the one beside this program]
+    #[arg(long, global = true, value_name = "PATH")]
+    pub controller: Option<PathBuf>,
     /// Where the numbers go as JSON [default: bench/results/NAME.json]
     #[arg(long, global = true, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -86,33 +89,25 @@ pub enum Command {
 
 impl Args {
     pub fn asb(&self) -> anyhow::Result<PathBuf> {
-        let path = match &self.asb {
-            Some(path) => path.clone(),
-            None => {
-                std::env::current_exe().context("failed to find my own program file")?.with_file_name("asb")
-            }
-        };
-        path.canonicalize().with_context(|| {
-            format!(
-                "no asb at {}; build it (`cargo build --profile fast -p asb`) or use --asb",
-                path.display()
-            )
-        })
+        program(self.asb.as_deref(), "asb", "cargo build --profile fast -p asb", "--asb")
     }
 
-    /// The controller program of clusters, beside this one.
     pub fn controller(&self) -> anyhow::Result<PathBuf> {
-        let own = std::env::current_exe().context("failed to find my own program file")?;
-        let path = own.with_file_name("agent-sandbox-controller");
-        anyhow::ensure!(
-            path.exists(),
-            "no controller at {}; build it (`cargo build --profile fast -p asb-operator`)",
-            path.display()
-        );
-        Ok(path)
+        let build = "cargo build --profile image -p asb-operator";
+        program(self.controller.as_deref(), "agent-sandbox-controller", build, "--controller")
     }
 
     pub fn pause(&self) -> Duration {
         Duration::from_millis(self.pause)
     }
+}
+
+/// The program that is named, or the one beside this one.
+fn program(named: Option<&Path>, name: &str, build: &str, option: &str) -> anyhow::Result<PathBuf> {
+    let path = match named {
+        Some(path) => path.to_owned(),
+        None => std::env::current_exe().context("failed to find my own program file")?.with_file_name(name),
+    };
+    path.canonicalize()
+        .with_context(|| format!("no {name} at {}; build it (`{build}`) or use {option}", path.display()))
 }

@@ -17,6 +17,8 @@ use sha2::{Digest, Sha256};
 /// Where images run; the programs are built for it.
 const TARGET: &str = "x86_64-unknown-linux-musl";
 const PROGRAM: &str = "agent-sandbox-controller";
+/// How the one that is released is built.
+pub const PROFILE: &str = "image";
 /// Nobody in particular, but not root. A number, because the image has no list of users.
 const USER: &str = "65532:65532";
 

@@ -21,8 +21,8 @@ fn main() -> anyhow::Result<()> {
         }
         ["deploy"] => deploy::write(&root()),
         ["release", dir] => deploy::release(Path::new(dir)),
-        ["image", dir] => image::write(Path::new(dir), env!("CARGO_PKG_VERSION"), "release"),
-        ["image", dir, tag] => image::write(Path::new(dir), tag, "release"),
+        ["image", dir] => image::write(Path::new(dir), env!("CARGO_PKG_VERSION"), image::PROFILE),
+        ["image", dir, tag] => image::write(Path::new(dir), tag, image::PROFILE),
         ["image", dir, tag, profile] => image::write(Path::new(dir), tag, profile),
         _ => bail!("unknown task {arguments:?}; tasks:\n{TASKS}"),
     }

@@ -73,10 +73,8 @@ impl Connection {
 
     async fn receive(&self, packet: &mut [u8]) -> io::Result<Option<(Reply, Option<OwnedFd>)>> {
         let mut ancillary = [0; ANCILLARY];
-        let received = self
-            .socket
-            .recv_vectored_with_ancillary(&mut [IoSliceMut::new(packet)], &mut ancillary)
-            .await;
+        let received =
+            self.socket.recv_vectored_with_ancillary(&mut [IoSliceMut::new(packet)], &mut ancillary).await;
         let (length, control) = match received {
             Ok((0, _)) => return Ok(None),
             received => received?,

@@ -29,7 +29,8 @@ pub async fn serve<F: Future<Output = ()>>(socket: WebSocket, work: impl FnOnce(
     let (output, to_client) = mpsc::channel(QUEUE);
     let gone = CancellationToken::new();
     // All in one task: what is short-lived is not worth waking another processor for.
-    let working = async { tokio::join!(work(Client { input, output }), write(sink, to_client, gone.clone())) };
+    let working =
+        async { tokio::join!(work(Client { input, output }), write(sink, to_client, gone.clone())) };
     let reading = async {
         read(stream, to_program).await;
         gone.cancel();
