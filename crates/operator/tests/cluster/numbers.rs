@@ -35,11 +35,12 @@ pub async fn report(cluster: &Cluster, world: &World) {
     let (pods, sandboxes) = (Watched::new(world, pod_is_ready), Watched::new(world, stories::is_ready));
     for runtime in [None, Some("gvisor")] {
         let name = runtime.unwrap_or("runc");
-        let (mut bare, mut cold, mut resumed) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut bare, mut cold, mut resumed, mut own) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         // In turn, so that whatever else the machine does hits all alike, and neither always comes after the other.
         for sample in 0..SAMPLES {
             let pod = async || pod(world, &pods, &format!("{name}-pod-{sample}"), runtime).await;
-            let sandbox = async || sandbox(world, &sandboxes, &format!("{name}-{sample}"), runtime).await;
+            let sandbox =
+                async || sandbox(world, &pods, &sandboxes, &format!("{name}-{sample}"), runtime).await;
             let (alone, (born, awake)) = match sample % 2 {
                 0 => (pod().await, sandbox().await),
                 _ => {
@@ -47,50 +48,65 @@ pub async fn report(cluster: &Cluster, world: &World) {
                     (pod().await, sandbox)
                 }
             };
-            bare.push(alone);
-            cold.push(born);
+            bare.push(alone.ready);
+            cold.push(born.ready);
             resumed.push(awake);
+            own.push(ms(born.pod_seen) - ms(alone.pod_seen) + ms(born.ready) - ms(born.pod_ready));
         }
-        let mut more: Vec<_> = cold.iter().zip(&bare).map(|(cold, bare)| ms(*cold) - ms(*bare)).collect();
-        more.sort_by(f64::total_cmp);
+        let more: Vec<_> = cold.iter().zip(&bare).map(|(cold, bare)| ms(*cold) - ms(*bare)).collect();
         tell(&format!("{name}: bare Pod to Ready"), bare);
         tell(&format!("{name}: Sandbox to Ready"), cold);
         tell(&format!("{name}: resume to Ready"), resumed);
-        let (least, p50, most) = median(&more);
-        println!(
-            "{name}: a Sandbox takes longer than the Pod next to it by p50 {p50:.0} ms ({least:.0} to {most:.0})"
-        );
+        println!("{name}: a Sandbox takes longer than the Pod next to it by {}", median(more));
+        println!("  of which before its Pod is there, and after that is Ready: {}", median(own));
     }
     claims(cluster, world, &sandboxes).await;
 }
 
-/// Knows which objects of a kind are Ready and since when, as a client with a watch does.
+/// Knows which objects of a kind are there and Ready, and since when, as a client with a watch does.
 struct Watched<K> {
-    ready: watch::Receiver<HashMap<String, Instant>>,
+    known: watch::Receiver<Known>,
     _task: JoinSet<()>,
     kind: PhantomData<K>,
 }
 
+#[derive(Default)]
+struct Known {
+    seen: HashMap<String, Instant>,
+    ready: HashMap<String, Instant>,
+}
+
 impl<K: Kind> Watched<K> {
     fn new(world: &World, is_ready: fn(&K) -> bool) -> Self {
-        let (known, ready) = watch::channel(HashMap::new());
+        let (tell, known) = watch::channel(Known::default());
         let mut events = watcher(world.api::<K>(), watcher::Config::default()).default_backoff().boxed();
         let mut task = JoinSet::new();
         task.spawn(async move {
             while let Some(event) = events.next().await {
                 let now = Instant::now();
-                known.send_modify(|known| match event {
-                    Ok(Event::Apply(object) | Event::InitApply(object)) if is_ready(&object) => {
-                        known.entry(object.name_any()).or_insert(now);
+                tell.send_modify(|known| match event {
+                    Ok(Event::Apply(object) | Event::InitApply(object)) => {
+                        let name = object.name_any();
+                        known.seen.entry(name.clone()).or_insert(now);
+                        match is_ready(&object) {
+                            true => drop(known.ready.entry(name).or_insert(now)),
+                            false => drop(known.ready.remove(&name)),
+                        }
                     }
-                    Ok(Event::Apply(object) | Event::InitApply(object) | Event::Delete(object)) => {
-                        known.remove(&object.name_any());
+                    Ok(Event::Delete(object)) => {
+                        known.seen.remove(&object.name_any());
+                        known.ready.remove(&object.name_any());
                     }
                     _ => {}
                 });
             }
         });
-        Self { ready, _task: task, kind: PhantomData }
+        Self { known, _task: task, kind: PhantomData }
+    }
+
+    /// Since when an object is there.
+    fn seen(&self, name: &str) -> Instant {
+        self.known.borrow().seen[name]
     }
 
     /// Waits until an object is Ready, and tells since when.
@@ -99,12 +115,10 @@ impl<K: Kind> Watched<K> {
     }
 
     async fn until(&self, wanted: impl Fn(&HashMap<String, Instant>) -> bool) -> HashMap<String, Instant> {
-        let mut ready = self.ready.clone();
-        let found = tokio::time::timeout(PATIENCE, ready.wait_for(|known| wanted(known))).await;
-        found
-            .unwrap_or_else(|_| panic!("some {} is not Ready", K::kind(&())))
-            .expect("the watch lives")
-            .clone()
+        let mut known = self.known.clone();
+        let found = tokio::time::timeout(PATIENCE, known.wait_for(|known| wanted(&known.ready))).await;
+        let found = found.unwrap_or_else(|_| panic!("some {} is not Ready", K::kind(&())));
+        found.expect("the watch lives").ready.clone()
     }
 }
 
@@ -112,29 +126,40 @@ fn pod_is_ready(pod: &Pod) -> bool {
     json!(pod)["status"]["containerStatuses"][0]["ready"] == true
 }
 
-async fn pod(world: &World, pods: &Watched<Pod>, name: &str, runtime: Option<&str>) -> Duration {
+/// What a user sees of a start, and when.
+struct Start {
+    pod_seen: Duration,
+    pod_ready: Duration,
+    ready: Duration,
+}
+
+async fn pod(world: &World, pods: &Watched<Pod>, name: &str, runtime: Option<&str>) -> Start {
     let spec = stories::sandbox(name, runtime)["spec"]["podTemplate"]["spec"].clone();
     quiet().await;
     let started = Instant::now();
     let pod: Pod = world.create(json!({"metadata": {"name": name}, "spec": spec})).await;
-    let took = pods.ready(name).await - started;
+    let ready = pods.ready(name).await - started;
+    let start = Start { pod_seen: pods.seen(name) - started, pod_ready: ready, ready };
     world.delete::<Pod>(name).await;
     // Its end is work too, and would be counted as the next one's start.
     world.gone(&pod).await;
-    took
+    start
 }
 
 /// From nothing, and from suspended.
 async fn sandbox(
     world: &World,
+    pods: &Watched<Pod>,
     sandboxes: &Watched<Sandbox>,
     name: &str,
     runtime: Option<&str>,
-) -> (Duration, Duration) {
+) -> (Start, Duration) {
     quiet().await;
     let started = Instant::now();
     world.create::<Sandbox>(stories::sandbox(name, runtime)).await;
-    let cold = sandboxes.ready(name).await - started;
+    let ready = sandboxes.ready(name).await - started;
+    let pod_ready = pods.ready(name).await - started;
+    let cold = Start { pod_seen: pods.seen(name) - started, pod_ready, ready };
     suspend(world, sandboxes, name).await;
     quiet().await;
     let started = Instant::now();
@@ -261,10 +286,12 @@ fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-/// The median of numbers that are in order, between what it is with a certainty of 95 %.
-fn median(numbers: &[f64]) -> (f64, f64, f64) {
-    let middle = numbers.len() / 2;
+/// The median of some times, and between what it is with a certainty of 95 %.
+fn median(mut times: Vec<f64>) -> String {
+    times.sort_by(f64::total_cmp);
+    let middle = times.len() / 2;
     // How many of them are below the true one is binomial: half of them, give or take two deviations.
-    let around = (numbers.len() as f64).sqrt().round() as usize;
-    (numbers[middle - around], numbers[middle], numbers[(middle + around).min(numbers.len() - 1)])
+    let around = (times.len() as f64).sqrt().round() as usize;
+    let (least, most) = (times[middle - around], times[(middle + around).min(times.len() - 1)]);
+    format!("p50 {:.0} ms ({least:.0} to {most:.0})", times[middle])
 }
