@@ -110,6 +110,20 @@ spec: {podTemplate: {spec: {containers: [{name: main, image: "bare:1", imagePull
     engine.stop();
 }
 
+/// Whoever still sends is not hung up on before it has read what was said last.
+#[test]
+fn copy_that_is_refused_while_it_is_sent_says_why() {
+    let (engine, dir) = (Engine::start(), tempfile::tempdir().unwrap());
+    stdout(&engine.asb(&["run", "--detach", "--name", "box"]));
+    let file = dir.path().join("large");
+    std::fs::write(&file, vec![b'x'; 8 << 20]).unwrap();
+    for _ in 0..5 {
+        let refused = engine.asb(&["cp", file.to_str().unwrap(), "box:/no/where/file"]);
+        assert!(!refused.status.success() && text(&refused).contains("/no/where/file"), "{}", text(&refused));
+    }
+    engine.stop();
+}
+
 #[test]
 fn wrong_copies_say_what_is_wrong() {
     let engine = Engine::start();

@@ -203,8 +203,8 @@ async fn claims(cluster: &Cluster, world: &World, sandboxes: &Watched<Sandbox>) 
 
 async fn claims_at_once(world: &World, claims: &Watched<Claim>, burst: usize) -> Duration {
     let names: Vec<_> = (0..BURST).map(|sample| format!("burst-{burst}-{sample}")).collect();
-    // Who claims is connected already.
     quiet().await;
+    // Who claims is connected already.
     join_all(names.iter().map(|name| world.get::<Claim>(name))).await;
     let started = Instant::now();
     join_all(names.iter().map(|name| claim(world, claims, name))).await;

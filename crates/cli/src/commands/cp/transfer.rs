@@ -1,6 +1,7 @@
 //! An archive to or from a program in a sandbox, with a bar for those who watch.
 
 use std::io::{Read, Write};
+use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -74,13 +75,24 @@ async fn finish(
     let status = process.take_status().context("the command's status was taken before")?;
     let stderr = process.stderr();
     let mut theirs = tokio::spawn(async move {
-        let mut said = String::new();
-        let stderr = async {
-            if let Some(mut stderr) = stderr {
-                let _ = stderr.read_to_string(&mut said).await;
+        let (mut said, mut status) = (String::new(), pin!(status));
+        let status = {
+            let mut listening = pin!(async {
+                if let Some(mut stderr) = stderr {
+                    let _ = stderr.read_to_string(&mut said).await;
+                }
+            });
+            tokio::select! {
+                () = &mut listening => status.await,
+                // A connection that was lost ends the status but never the streams.
+                status = &mut status => {
+                    if status.is_some() {
+                        listening.await;
+                    }
+                    status
+                }
             }
         };
-        let ((), status) = tokio::join!(stderr, status);
         (said, status)
     });
     let (ours, theirs) = tokio::select! {

@@ -3,6 +3,9 @@
 //! Every binary message starts with a channel: 0 stdin, 1 stdout, 2 stderr, 3 the final status, 4 resize;
 //! with `v5` also 255, which closes the channel named by the next byte.
 
+use std::pin::pin;
+use std::time::Duration;
+
 use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
 use bytes::Bytes;
 use futures::stream::{SplitSink, SplitStream};
@@ -16,6 +19,8 @@ use crate::http::spdy::SLOW_CLIENT;
 pub const PROTOCOLS: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
 /// What is read at a time. Much more is seldom there, and is cleared for every program.
 pub const READ_AT_ONCE: usize = 16 << 10;
+/// How long a client may take to hang up when everything is said.
+const FAREWELL: Duration = Duration::from_secs(2);
 const STDIN: u8 = 0;
 const STDOUT: u8 = 1;
 const STDERR: u8 = 2;
@@ -29,17 +34,21 @@ pub async fn serve<F: Future<Output = ()>>(socket: WebSocket, work: impl FnOnce(
     let (output, to_client) = mpsc::channel(QUEUE);
     let gone = CancellationToken::new();
     // All in one task: what is short-lived is not worth waking another processor for.
-    let working =
-        async { tokio::join!(work(Client { input, output }), write(sink, to_client, gone.clone())) };
-    let reading = async {
+    let mut working =
+        pin!(async { tokio::join!(work(Client { input, output }), write(sink, to_client, gone.clone())) });
+    let mut reading = pin!(async {
         read(stream, to_program).await;
         gone.cancel();
-        // What the program still does is seen to its end.
-        std::future::pending::<()>().await;
+    });
+    let client_left = tokio::select! {
+        _ = &mut working => false,
+        () = &mut reading => true,
     };
-    tokio::select! {
-        _ = working => {}
-        () = reading => {}
+    match client_left {
+        // What the program still does is seen to its end.
+        true => drop(working.await),
+        // Whoever is hung up on while sending may lose what was said last: clients that have read it hang up themselves.
+        false => drop(tokio::time::timeout(FAREWELL, reading).await),
     }
 }
 
