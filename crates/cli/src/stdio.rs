@@ -1,5 +1,6 @@
 //! Standard streams of this program joined to a command in a sandbox.
 
+use std::pin::pin;
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -89,19 +90,25 @@ pub async fn join(mut process: AttachedProcess, streams: &Streams) -> anyhow::Re
     let stdout = process.stdout().map(|from| copy(from, tokio::io::stdout()));
     let stderr = process.stderr().map(|from| copy(from, tokio::io::stderr()));
     let outputs = futures::future::join_all([stdout, stderr].into_iter().flatten());
-    let (mut outputs, mut status) = (std::pin::pin!(outputs), std::pin::pin!(status));
-    let status = tokio::select! {
-        _ = &mut outputs => status.await,
-        // A connection that was lost ends the status but never the streams.
-        status = &mut status => {
-            if status.is_some() {
-                outputs.await;
-            }
-            status
-        }
-    };
+    let (_, status) = to_the_end(outputs, status).await;
     stdin.into_iter().chain(sizes).for_each(|task| task.abort());
     exit_code(status)
+}
+
+/// Waits for all that a command prints and for how it ended. A connection that was lost ends the status but never the
+/// streams: then there is neither.
+pub async fn to_the_end<P, S>(
+    printed: impl Future<Output = P>,
+    status: impl Future<Output = Option<S>>,
+) -> (Option<P>, Option<S>) {
+    let (mut printed, mut status) = (pin!(printed), pin!(status));
+    tokio::select! {
+        printed = &mut printed => (Some(printed), status.await),
+        status = &mut status => match status {
+            Some(status) => (Some(printed.await), Some(status)),
+            None => (None, None),
+        },
+    }
 }
 
 type Copy = futures::future::BoxFuture<'static, ()>;

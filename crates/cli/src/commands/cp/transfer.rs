@@ -1,7 +1,6 @@
 //! An archive to or from a program in a sandbox, with a bar for those who watch.
 
 use std::io::{Read, Write};
-use std::pin::pin;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -14,6 +13,7 @@ use tokio::io::AsyncReadExt;
 use tokio_util::io::SyncIoBridge;
 
 use crate::failure::hinted;
+use crate::stdio::to_the_end;
 
 /// How long the program inside may take to say why it failed.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -75,25 +75,15 @@ async fn finish(
     let status = process.take_status().context("the command's status was taken before")?;
     let stderr = process.stderr();
     let mut theirs = tokio::spawn(async move {
-        let (mut said, mut status) = (String::new(), pin!(status));
-        let status = {
-            let mut listening = pin!(async {
-                if let Some(mut stderr) = stderr {
-                    let _ = stderr.read_to_string(&mut said).await;
-                }
-            });
-            tokio::select! {
-                () = &mut listening => status.await,
-                // A connection that was lost ends the status but never the streams.
-                status = &mut status => {
-                    if status.is_some() {
-                        listening.await;
-                    }
-                    status
-                }
+        let listening = async {
+            let mut said = String::new();
+            if let Some(mut stderr) = stderr {
+                let _ = stderr.read_to_string(&mut said).await;
             }
+            said
         };
-        (said, status)
+        let (said, status) = to_the_end(listening, status).await;
+        (said.unwrap_or_default(), status)
     });
     let (ours, theirs) = tokio::select! {
         ours = &mut ours => {
