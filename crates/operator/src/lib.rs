@@ -9,7 +9,6 @@
 
 pub mod connections;
 pub mod election;
-pub mod go;
 mod health;
 mod label_domains;
 pub mod limit;
@@ -23,6 +22,7 @@ mod telemetry;
 mod tls;
 mod version;
 
+pub use asb_goflags as go;
 pub use operator::Operator;
 pub use options::Options;
 pub use settings::Settings;

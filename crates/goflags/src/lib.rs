@@ -1,4 +1,6 @@
-//! Values as Go programs take them: flags of the reference implementation must mean the same here.
+//! Flags as Go programs take them: those of the reference implementation must mean the same here.
+
+#![cfg_attr(test, allow(clippy::unwrap_used))]
 
 use std::time::Duration;
 
