@@ -33,6 +33,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asb_types::claim::{ClaimShutdownPolicy, Lifecycle};
+use asb_types::conversion::template_of_shadow_claim;
 use asb_types::{Claim, ClaimStatus, EXTENSIONS_GROUP, Sandbox, WarmPool, condition};
 use jiff::Timestamp;
 use kube::{Client, Resource};
@@ -341,7 +342,11 @@ impl World {
     fn observe(&self, claim: &Claim) -> Seen {
         let key = Key::of(claim);
         let pool = self.caches.pools.get(&pool_named_by(claim));
-        let template = pool.as_deref().and_then(|pool| self.caches.templates.get(&template_of(pool)));
+        let template = match pool.as_deref() {
+            Some(pool) => Some(template_of(pool)),
+            None => template_of_shadow_claim(claim).map(|name| Key::new(&key.namespace, &name)),
+        };
+        let template = template.and_then(|key| self.caches.templates.get(&key));
         let refusal = template.as_deref().and_then(|template| twin::refusal(&self.caches, template));
         let record = plan::record(claim).map(|name| Key::new(&key.namespace, name));
         Seen {

@@ -5,6 +5,7 @@
 //! another controller chose one ─────► take that one, or drop the record
 //! a stranger has the claim's name ──► say so
 //! sets env or volumes ──────────────► make one
+//! v1alpha1, without a pool ─────────► make one
 //! otherwise ────────────────────────► take a member of the pool, else make one
 //! ```
 //!
@@ -14,6 +15,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use asb_types::conversion::template_of_shadow_claim;
 use asb_types::warm_pool::UpdateStrategyType;
 use asb_types::{Claim, EXTENSIONS_GROUP, Sandbox, Template, WarmPool, condition, key};
 use jiff::Timestamp;
@@ -37,6 +39,7 @@ pub struct Seen {
     /// The Sandbox under the claim's name, whoever controls it.
     pub named: Option<Arc<Sandbox>>,
     pub pool: Option<Arc<WarmPool>>,
+    /// The pool's template; without a pool, the one that a claim of v1alpha1 names.
     pub template: Option<Arc<Template>>,
     /// Why nothing may be made from the template.
     pub refusal: Option<String>,
@@ -76,7 +79,7 @@ pub fn plan(claim: &Claim, seen: &Seen, allowed_domains: &[String]) -> Result<St
         return Err(Problem::Mistake(name_taken(claim, stranger)));
     }
     if seen.pool.is_none() {
-        return Err(Problem::PoolNotFound(claim.spec.warm_pool_ref.name.clone()));
+        return cold(claim, seen).map(Step::Create);
     }
     let volumes = claim.spec.volume_claim_templates.as_deref().unwrap_or_default();
     if claim.spec.env.is_empty() && volumes.is_empty() {
@@ -88,15 +91,18 @@ pub fn plan(claim: &Claim, seen: &Seen, allowed_domains: &[String]) -> Result<St
 
 /// The Sandbox to make for a claim that its pool cannot serve.
 pub fn cold(claim: &Claim, seen: &Seen) -> Result<Value, Problem> {
-    let Some(pool) = seen.pool.as_deref() else {
-        return Err(Problem::PoolNotFound(claim.spec.warm_pool_ref.name.clone()));
+    let template = match seen.pool.as_deref() {
+        Some(pool) => pool.spec.sandbox_template_ref.name.clone(),
+        // Its clients know of no pool, and none has to be made for them.
+        None => template_of_shadow_claim(claim)
+            .ok_or_else(|| Problem::PoolNotFound(claim.spec.warm_pool_ref.name.clone()))?,
     };
     if let Some(refusal) = &seen.refusal {
         return Err(Problem::TemplateRefused(refusal.clone()));
     }
     match seen.template.as_deref() {
         Some(template) => cold::sandbox(claim, template),
-        None => Err(Problem::TemplateNotFound(pool.spec.sandbox_template_ref.name.clone())),
+        None => Err(Problem::TemplateNotFound(template)),
     }
 }
 

@@ -18,6 +18,13 @@ const BETA: &str = "api.agents.x-k8s.io/v1beta1-sandboxclaim-state";
 /// Stands for volume claim templates that do not fit into an annotation: readable, but not writable at v1alpha1.
 const TOO_LARGE: &str = "too large";
 
+/// The template of a claim that was made at v1alpha1 and named no pool, if `claim` at v1beta1 still names the shadow pool.
+pub fn template_of_shadow_claim(claim: &crate::Claim) -> Option<String> {
+    let template = claim.spec.warm_pool_ref.name.strip_prefix(SHADOW_POOL_PREFIX)?;
+    let note: Value = serde_json::from_str(claim.metadata.annotations.as_ref()?.get(ALPHA)?).ok()?;
+    (note["spec"]["sandboxTemplateRef"]["name"] == template).then(|| template.to_owned())
+}
+
 pub(super) fn to_beta(object: &mut Value) -> Result<(), Error> {
     let note = note::take_checked(object, BETA)?;
     note::take(object, ALPHA);

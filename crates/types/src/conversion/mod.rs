@@ -28,7 +28,7 @@ use serde_json::Value;
 
 use crate::{EXTENSIONS_GROUP, GROUP, VERSION};
 
-pub use claim::SHADOW_POOL_PREFIX;
+pub use claim::{SHADOW_POOL_PREFIX, template_of_shadow_claim};
 
 /// The older version, which is served but not stored.
 pub const V1ALPHA1: &str = "v1alpha1";

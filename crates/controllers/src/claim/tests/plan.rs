@@ -62,6 +62,27 @@ fn what_is_missing_is_named() {
     assert_eq!(cold(&claim, &without).unwrap_err(), problem);
 }
 
+#[test]
+fn claim_of_v1alpha1_without_a_pool_gets_a_sandbox_from_its_template() {
+    let noted = |template: &str| {
+        let note = json!({"spec": {"sandboxTemplateRef": {"name": template}}}).to_string();
+        let annotations = json!({"api.agents.x-k8s.io/v1alpha1-sandboxclaim-state": note});
+        let pool = json!({"warmPoolRef": {"name": "shadow-pool-web"}});
+        claim("c", json!({"metadata": {"annotations": annotations}, "spec": pool}))
+    };
+    let mut without = seen(&noted("web"), &[]);
+    without.pool = None;
+    assert!(is_create(step(&noted("web"), &without)));
+    assert_eq!(
+        step(&noted("other"), &without).unwrap_err().reason(),
+        "WarmPoolNotFound",
+        "the note is of another"
+    );
+    without.template = None;
+    let problem = step(&noted("web"), &without).unwrap_err();
+    assert_eq!(problem.message(), "SandboxTemplate \"web\" not found");
+}
+
 /// CL-005
 #[test]
 fn stranger_under_the_claims_name_is_named() {
