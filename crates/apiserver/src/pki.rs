@@ -1,6 +1,7 @@
 //! Keys, certificates and the token, in files that only their owner can read.
 
 use std::io::Write as _;
+use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
@@ -90,15 +91,18 @@ impl Authority {
         Ok(Self { certificate_pem: pem, issuer: Issuer::new(params, pair) })
     }
 
-    /// The certificate kept in `dir` while it is good, else a new one.
-    pub fn server_identity(&self, dir: &Path) -> Result<Identity, Error> {
+    /// The certificate kept in `dir` while it is good for this address, else a new one.
+    pub fn server_identity(&self, dir: &Path, address: IpAddr) -> Result<Identity, Error> {
         let (certificate, key) = (dir.join("server.crt"), dir.join("server.key"));
-        let authority = dir.join("server.ca");
-        if let (Ok(pem), Ok(key), Ok(signer)) = (
+        let (authority, named) = (dir.join("server.ca"), dir.join("server.names"));
+        let names = names(address);
+        if let (Ok(pem), Ok(key), Ok(signer), Ok(kept)) = (
             std::fs::read_to_string(&certificate),
             PrivateKeyDer::from_pem_file(&key),
             std::fs::read_to_string(&authority),
+            std::fs::read_to_string(&named),
         ) && signer == self.certificate_pem
+            && kept.lines().eq(&names)
             && let (Some(ends), Ok(der)) = (expiry(&pem), CertificateDer::from_pem_slice(pem.as_bytes()))
             && ends - SignedDuration::from_hours(24 * RENEW_DAYS) > Timestamp::now()
         {
@@ -106,8 +110,9 @@ impl Authority {
             return Ok(Identity { chain: vec![der], key, renew_at });
         }
         let pair = KeyPair::generate().map_err(Error::Certificate)?;
-        let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
-        let mut params = CertificateParams::new(names).map_err(Error::Certificate)?;
+        // First, so that no crash leaves the new names beside the old certificate.
+        let _ = std::fs::remove_file(&named);
+        let mut params = CertificateParams::new(names.clone()).map_err(Error::Certificate)?;
         params.distinguished_name.push(DnType::CommonName, "agent-sandbox-apiserver");
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -117,12 +122,23 @@ impl Authority {
         write_private(&key, pair.serialize_pem().as_bytes())?;
         write_private(&certificate, signed.pem().as_bytes())?;
         write_private(&authority, self.certificate_pem.as_bytes())?;
+        write_private(&named, names.join("\n").as_bytes())?;
         Ok(Identity {
             chain: vec![signed.der().clone()],
             key: PrivatePkcs8KeyDer::from(pair.serialize_der()).into(),
             renew_at: Timestamp::now() + SignedDuration::from_hours(24 * (SERVER_DAYS - RENEW_DAYS)),
         })
     }
+}
+
+/// What clients call a server that listens at this address.
+fn names(address: IpAddr) -> Vec<String> {
+    let mut names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
+    let own = address.to_string();
+    if !address.is_unspecified() && !names.contains(&own) {
+        names.push(own);
+    }
+    names
 }
 
 fn ca_params() -> CertificateParams {
@@ -186,7 +202,30 @@ fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv4Addr;
     use std::os::unix::fs::PermissionsExt as _;
+
+    const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    #[test]
+    fn the_certificate_names_the_address_that_the_server_listens_at() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let authority = Authority::open(dir.path()).expect("made");
+        let of = |address: &str| {
+            let address = address.parse().expect("an address");
+            authority.server_identity(dir.path(), address).expect("made").chain
+        };
+        let local = of("127.0.0.1");
+        assert_eq!(of("0.0.0.0"), local, "clients of the kubeconfig use loopback");
+        let other = of("192.0.2.2");
+        assert_ne!(other, local);
+        assert!(
+            other[0].windows(4).any(|bytes| bytes == [192, 0, 2, 2]),
+            "the address is in the certificate"
+        );
+        assert_eq!(of("192.0.2.2"), other, "it is kept");
+        assert_ne!(of("::1"), other, "an address that is gone is no name any more");
+    }
 
     #[test]
     fn the_authority_is_kept_and_its_end_is_known() {
@@ -196,10 +235,10 @@ mod tests {
             - Timestamp::now().as_second())
             / 86_400;
         assert!((CA_DAYS - 2..=CA_DAYS).contains(&days), "{days}");
-        let identity = first.server_identity(dir.path()).expect("made");
+        let identity = first.server_identity(dir.path(), LOOPBACK).expect("made");
         let second = Authority::open(dir.path()).expect("read");
         assert_eq!(first.certificate_pem, second.certificate_pem);
-        assert_eq!(second.server_identity(dir.path()).expect("read").chain, identity.chain);
+        assert_eq!(second.server_identity(dir.path(), LOOPBACK).expect("read").chain, identity.chain);
         for file in ["ca.key", "server.key"] {
             let mode = std::fs::metadata(dir.path().join(file)).expect("there").permissions().mode();
             assert_eq!(mode & 0o777, 0o600, "{file}");
@@ -209,9 +248,11 @@ mod tests {
     #[test]
     fn a_certificate_of_another_authority_is_replaced() {
         let dir = tempfile::tempdir().expect("a directory");
-        let old = Authority::open(dir.path()).expect("made").server_identity(dir.path()).expect("made");
+        let old =
+            Authority::open(dir.path()).expect("made").server_identity(dir.path(), LOOPBACK).expect("made");
         std::fs::remove_file(dir.path().join("ca.crt")).expect("there");
-        let new = Authority::open(dir.path()).expect("made").server_identity(dir.path()).expect("made");
+        let new =
+            Authority::open(dir.path()).expect("made").server_identity(dir.path(), LOOPBACK).expect("made");
         assert_ne!(old.chain, new.chain);
     }
 }

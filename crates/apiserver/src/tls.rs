@@ -1,6 +1,6 @@
 //! The loopback listener: TLS, a bearer token, and the kubeconfig that tells clients about both.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ pub(crate) async fn serve(
     let address = listener.local_addr().map_err(|source| Error::Listen { address, source })?;
     let kubeconfig = data_dir.join("kubeconfig");
     pki::write_private(&kubeconfig, kubeconfig_for(address, &authority, &token).as_bytes())?;
-    let front = Front { router, token, authority, pki_dir, stop: stop.clone() };
+    let front = Front { router, token, authority, pki_dir, address: address.ip(), stop: stop.clone() };
     let acceptor = front.acceptor()?;
     tokio::spawn(front.run(listener, acceptor));
     Ok(Serving { address, kubeconfig, _stop: stop.drop_guard() })
@@ -51,6 +51,7 @@ struct Front {
     token: Arc<str>,
     authority: Authority,
     pki_dir: PathBuf,
+    address: IpAddr,
     stop: CancellationToken,
 }
 
@@ -59,7 +60,7 @@ type Acceptor = (TlsAcceptor, jiff::Timestamp);
 
 impl Front {
     fn acceptor(&self) -> Result<Acceptor, Error> {
-        let identity = self.authority.server_identity(&self.pki_dir)?;
+        let identity = self.authority.server_identity(&self.pki_dir, self.address)?;
         // Named, never the process default: another part of the program may have none or a different one.
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = rustls::ServerConfig::builder_with_provider(provider)
