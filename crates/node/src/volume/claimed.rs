@@ -109,7 +109,9 @@ impl Volumes {
         let claims: Api<PersistentVolumeClaim> =
             Api::namespaced(self.client.clone(), &claim.namespace().unwrap_or_default());
         let params = PatchParams::default();
-        let bind = json!({"metadata": {"uid": claim.metadata.uid}, "spec": {"volumeName": name}});
+        // A claim that asked for no class gets the default one, as Kubernetes notes it on the claim.
+        let chosen = json!({"volumeName": name, "storageClassName": STORAGE_CLASS});
+        let bind = json!({"metadata": {"uid": claim.metadata.uid}, "spec": chosen});
         claims.patch(&claim.name_any(), &params, &Patch::Merge(bind)).await?;
         let bound =
             json!({"status": {"phase": "Bound", "accessModes": spec.access_modes, "capacity": capacity}});
