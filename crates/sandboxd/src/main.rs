@@ -1,31 +1,36 @@
-//! The daemon inside a sandbox: runs commands and moves files for whoever reaches its port.
+//! The daemon inside a sandbox: runs commands and moves files for the callers that reach its ports.
 //!
-//! It speaks the legacy runtime API that every published client knows. There is no authentication here on purpose: the
-//! sandbox's network lets in nobody but the router, and the router checks the caller.
+//! It speaks the three APIs that published clients know: the legacy runtime's, REST below `/v1`, and gRPC. Authentication
+//! is off by default on purpose: the sandbox's network lets in only the router, and the router checks the caller.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod auth;
 mod body;
 mod cli;
+mod connection;
 mod copy;
 mod detach;
-mod download;
-mod execute;
-mod listing;
+mod draft;
+mod duration;
+mod grpc;
+mod install;
+mod legacy;
 mod multipart;
 mod paths;
+mod process;
+mod range;
 mod reply;
+mod rest;
 mod routes;
 mod server;
-mod upload;
-mod validation;
-mod words;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let options = match cli::parse(std::env::args().skip(1)) {
         Ok(cli::Command::Serve(options)) => options,
+        Ok(cli::Command::Install { directory }) => return ended(&directory, install::install(&directory)),
         Ok(cli::Command::Pack { path }) => return ended(&path, copy::pack(&path, std::io::stdout())),
         Ok(cli::Command::Unpack { target, name }) => {
             return ended(&target, copy::unpack(std::io::stdin().lock(), &target, &name));

@@ -291,4 +291,21 @@ mod tests {
         assert_eq!(boundary("application/json; boundary=abc"), None);
         assert_eq!(boundary("multipart/form-data"), None);
     }
+
+    proptest::proptest! {
+        #[test]
+        fn any_content_survives_however_it_is_cut(content: Vec<u8>, size in 1_usize..50) {
+            proptest::prop_assume!(find(&content, b"\r\n--XX").is_none());
+            let head = &b"--XX\r\nContent-Disposition: form-data; name=file; filename=f\r\n\r\n"[..];
+            let body = [head, &content, b"\r\n--XX--"].concat();
+            let parts = read(&body, size).unwrap();
+            proptest::prop_assert_eq!(&parts[0].1, &content);
+        }
+
+        #[test]
+        fn any_bytes_are_read_without_a_panic(body: Vec<u8>, size in 1_usize..50) {
+            let _ = read(&[&b"--XX\r\n"[..], &body].concat(), size);
+            let _ = boundary(&String::from_utf8_lossy(&body));
+        }
+    }
 }

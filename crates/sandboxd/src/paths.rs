@@ -8,9 +8,11 @@
 //!   walk cannot carry us out;
 //! - a symlink's target is walked by the same rules. An absolute target must name the base directory or something below it.
 //!
-//! The result is again relative to a held descriptor: there is no moment between the check and the use. This is what
-//! `openat2(RESOLVE_BENEATH)` does, but it also works where that call does not exist (gVisor), understands absolute links
-//! that stay inside, and tells "leaves the base directory" from "does not exist" for paths that are partly missing.
+//! The result is again relative to a held descriptor: there is no moment between the check and the use.
+//!
+//! The usual path takes a shortcut: `openat2(RESOLVE_BENEATH)` opens its parent directory in one call. The walk remains for
+//! everything that the call refuses, because it also works where the call does not exist (gVisor), understands absolute
+//! links that stay inside, and reports paths that are partly missing.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -18,7 +20,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 /// The same limit as the kernel's.
@@ -51,7 +53,17 @@ pub enum Place {
 pub enum Error {
     /// The path leaves the base directory.
     Escape,
+    /// The path contains a NUL byte.
+    Nul,
     Io(io::Error),
+}
+
+/// A name in a directory, which may be a symlink.
+#[derive(Debug)]
+pub enum Link {
+    Root(OwnedFd),
+    Entry { parent: OwnedFd, name: OsString, kind: FileType },
+    Missing { parent: OwnedFd, rest: Vec<OsString> },
 }
 
 /// The base directory: `SANDBOX_BASE_DIR`, else `/app` where there is one, else the working directory.
@@ -65,9 +77,52 @@ pub fn base_directory() -> PathBuf {
     if usual.is_dir() { usual.into() } else { std::env::current_dir().unwrap_or_else(|_| "/".into()) }
 }
 
+/// The root of the REST and gRPC APIs where no flag names one: `SANDBOX_BASE_DIR`, else `/workspace` where there is one,
+/// else the base directory of the legacy API.
+pub fn workspace() -> PathBuf {
+    let usual = Path::new("/workspace");
+    let configured = std::env::var_os("SANDBOX_BASE_DIR").unwrap_or_default();
+    if configured.as_bytes().trim_ascii().is_empty() && usual.is_dir() {
+        usual.into()
+    } else {
+        base_directory()
+    }
+}
+
 /// Takes the percent signs out of a URL path, once.
 pub fn decode(raw: &str) -> Vec<u8> {
     percent_encoding::percent_decode_str(raw).collect()
+}
+
+/// Cleans a path of the REST and gRPC APIs: `..` is taken by the text, before any symlink is looked at. An absolute path
+/// that already names the root is meant relative to it.
+pub fn clean(path: &[u8], root: &Root) -> Result<Vec<u8>, Error> {
+    let mut kept: Vec<&[u8]> = Vec::new();
+    for component in path.split(|&byte| byte == b'/') {
+        match component {
+            b"" | b"." => {}
+            b".." => drop(kept.pop().ok_or(Error::Escape)?),
+            other => kept.push(other),
+        }
+    }
+    let cleaned = kept.join(&b'/');
+    if path.starts_with(b"/") {
+        let absolute = [b"/", &cleaned[..]].concat();
+        if let Some(below) = root.below(Path::new(OsStr::from_bytes(&absolute))) {
+            return Ok(below.as_os_str().as_bytes().to_owned());
+        }
+    }
+    Ok(cleaned)
+}
+
+/// Opens a regular file for reading. Anything else is refused: reading a pipe or a device could wait for ever.
+pub fn open_regular(parent: &OwnedFd, name: &OsStr) -> Result<std::fs::File, Error> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(parent, name, flags, Mode::empty())?;
+    match FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) {
+        FileType::RegularFile => Ok(file.into()),
+        _ => Err(Errno::NXIO.into()), // what opening a socket returns, too
+    }
 }
 
 // === impl Root ===
@@ -83,9 +138,53 @@ impl Root {
     /// Walks `path`, which is relative to the base directory even when it starts with a slash.
     pub fn resolve(&self, path: &[u8]) -> Result<Place, Error> {
         if path.contains(&0) {
-            return Err(Error::Escape);
+            return Err(Error::Nul);
         }
-        let mut walk = Walk { root: self, entered: Vec::new(), missing: Vec::new(), file_first: false };
+        match self.shortcut(path) {
+            Some(place) => Ok(place),
+            None => self.walk(path, true)?.finish(),
+        }
+    }
+
+    /// Like [`Root::resolve`], but a symlink at the end is not followed: the caller wants the link itself.
+    pub fn resolve_link(&self, path: &[u8]) -> Result<Link, Error> {
+        if path.contains(&0) {
+            return Err(Error::Nul);
+        }
+        self.walk(path, false)?.finish_link()
+    }
+
+    /// The place of a path without `..` whose last component is not a symlink, if the kernel finds its directory beneath
+    /// the base directory.
+    fn shortcut(&self, path: &[u8]) -> Option<Place> {
+        let trimmed = &path[path.iter().position(|&byte| byte != b'/').unwrap_or(path.len())..];
+        let (parent, name) = match trimmed.iter().rposition(|&byte| byte == b'/') {
+            Some(slash) => (&trimmed[..slash], &trimmed[slash + 1..]),
+            None => (&b"."[..], trimmed),
+        };
+        if matches!(name, b"" | b"." | b"..") || trimmed.split(|&byte| byte == b'/').any(|part| part == b"..")
+        {
+            return None;
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        let parent = OsStr::from_bytes(parent);
+        let parent = rustix::fs::openat2(&self.directory, parent, flags, Mode::empty(), beneath).ok()?;
+        let name = OsStr::from_bytes(name).to_owned();
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match rustix::fs::openat(&parent, &name, flags, Mode::empty()) {
+            Ok(found) => match FileType::from_raw_mode(rustix::fs::fstat(&found).ok()?.st_mode) {
+                FileType::Directory => Some(Place::Directory(found)),
+                FileType::Symlink => None,
+                _ => Some(Place::File { parent, name }),
+            },
+            Err(Errno::NOENT) => Some(Place::Missing { parent, rest: vec![name] }),
+            Err(_) => None,
+        }
+    }
+
+    fn walk(&self, path: &[u8], follow_last: bool) -> Result<Walk<'_>, Error> {
+        let mut walk = Walk { root: self, entered: Vec::new(), missing: Vec::new(), first: None };
         let mut links = 0;
         let mut pending = components(path);
         while let Some(component) = pending.pop() {
@@ -93,7 +192,8 @@ impl Root {
                 b"" | b"." => {}
                 b".." => walk.up()?,
                 _ => {
-                    let Some(target) = walk.down(component)? else { continue };
+                    let follow = follow_last || !pending.is_empty();
+                    let Some(target) = walk.down(component, follow)? else { continue };
                     links += 1;
                     if links > MAX_LINKS {
                         return Err(Errno::LOOP.into());
@@ -102,7 +202,7 @@ impl Root {
                 }
             }
         }
-        walk.finish()
+        Ok(walk)
     }
 
     /// The part of an absolute `target` below the base directory.
@@ -114,18 +214,19 @@ impl Root {
 /// A walk in progress.
 struct Walk<'a> {
     root: &'a Root,
-    entered: Vec<OwnedFd>,
+    /// Each with its name in the one before.
+    entered: Vec<(OwnedFd, OsString)>,
     /// Components that do not exist; below one of them everything is only text.
     missing: Vec<OsString>,
-    /// The first of `missing` does exist, but is not a directory.
-    file_first: bool,
+    /// What the first of `missing` is, if it does exist but is not a directory.
+    first: Option<FileType>,
 }
 
 // === impl Walk ===
 
 impl Walk<'_> {
     fn current(&self) -> BorrowedFd<'_> {
-        self.entered.last().unwrap_or(&self.root.directory).as_fd()
+        self.entered.last().map_or(self.root.directory.as_fd(), |(directory, _)| directory.as_fd())
     }
 
     fn up(&mut self) -> Result<(), Error> {
@@ -133,7 +234,7 @@ impl Walk<'_> {
     }
 
     /// Enters `name`; gives the target when it is a symlink.
-    fn down(&mut self, name: OsString) -> Result<Option<PathBuf>, Error> {
+    fn down(&mut self, name: OsString, follow: bool) -> Result<Option<PathBuf>, Error> {
         if !self.missing.is_empty() {
             self.missing.push(name);
             return Ok(None);
@@ -143,20 +244,20 @@ impl Walk<'_> {
             Ok(found) => found,
             Err(Errno::NOENT) => {
                 self.missing.push(name);
-                self.file_first = false;
+                self.first = None;
                 return Ok(None);
             }
             Err(error) => return Err(error.into()),
         };
         match FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode) {
-            FileType::Directory => self.entered.push(found),
-            FileType::Symlink => {
+            FileType::Directory => self.entered.push((found, name)),
+            FileType::Symlink if follow => {
                 let target = rustix::fs::readlinkat(&found, "", Vec::new())?;
                 return Ok(Some(OsString::from_vec(target.into_bytes()).into()));
             }
-            _ => {
+            kind => {
                 self.missing.push(name);
-                self.file_first = true;
+                self.first = Some(kind);
             }
         }
         Ok(None)
@@ -174,21 +275,29 @@ impl Walk<'_> {
         Ok(components(below.as_os_str().as_bytes()))
     }
 
-    fn finish(mut self) -> Result<Place, Error> {
-        let parent = match self.entered.pop() {
-            Some(directory) => directory,
-            None => self.root.directory.try_clone().map_err(Error::Io)?,
-        };
+    fn finish(self) -> Result<Place, Error> {
         if self.missing.is_empty() {
-            return Ok(Place::Directory(parent));
+            return Ok(Place::Directory(self.current().try_clone_to_owned().map_err(Error::Io)?));
         }
-        match self.missing.pop() {
-            Some(name) if self.file_first && self.missing.is_empty() => Ok(Place::File { parent, name }),
-            last => {
-                self.missing.extend(last);
-                Ok(Place::Missing { parent, rest: self.missing })
-            }
-        }
+        Ok(match self.finish_link()? {
+            Link::Entry { parent, name, .. } => Place::File { parent, name },
+            Link::Missing { parent, rest } => Place::Missing { parent, rest },
+            Link::Root(directory) => Place::Directory(directory),
+        })
+    }
+
+    fn finish_link(mut self) -> Result<Link, Error> {
+        let name = match (&self.missing[..], self.first) {
+            ([], _) => self.entered.pop().map(|(_, name)| (name, FileType::Directory)),
+            ([_], Some(kind)) => self.missing.pop().map(|name| (name, kind)),
+            _ => None,
+        };
+        let parent = self.current().try_clone_to_owned().map_err(Error::Io)?;
+        Ok(match name {
+            Some((name, kind)) => Link::Entry { parent, name, kind },
+            None if self.missing.is_empty() => Link::Root(parent),
+            None => Link::Missing { parent, rest: self.missing },
+        })
     }
 }
 
@@ -212,7 +321,7 @@ mod tests {
 
     use super::*;
 
-    /// A base directory with a neighbour that nobody may reach.
+    /// A base directory with a neighbour that must not be reachable.
     struct World {
         directory: tempfile::TempDir,
     }
@@ -237,13 +346,23 @@ mod tests {
 
         /// The place as a word: `dir`, `file NAME`, `missing A/B`, `escape` or `error`.
         fn place(&self, path: &str) -> String {
-            match Root::open(&self.base()).unwrap().resolve(path.as_bytes()) {
+            let root = Root::open(&self.base()).unwrap();
+            let [resolved, walked] =
+                [root.resolve(path.as_bytes()), root.walk(path.as_bytes(), true).and_then(Walk::finish)]
+                    .map(Self::word);
+            assert!(resolved == walked || resolved == "nul", "the shortcut agrees with the walk on {path:?}");
+            resolved
+        }
+
+        fn word(place: Result<Place, Error>) -> String {
+            match place {
                 Ok(Place::Directory(_)) => "dir".to_owned(),
                 Ok(Place::File { name, .. }) => format!("file {}", name.display()),
                 Ok(Place::Missing { rest, .. }) => {
                     format!("missing {}", rest.join(OsStr::new("/")).display())
                 }
                 Err(Error::Escape) => "escape".to_owned(),
+                Err(Error::Nul) => "nul".to_owned(),
                 Err(Error::Io(_)) => "error".to_owned(),
             }
         }
@@ -283,10 +402,10 @@ mod tests {
             "dir/../../base-evil/secret",
             "../base-evil/secret",
             "a/b/../../../x",
-            "nul\0byte",
         ] {
             assert_eq!(world.place(path), "escape", "{path:?}");
         }
+        assert_eq!(world.place("nul\0byte"), "nul");
     }
 
     #[test]
@@ -333,5 +452,78 @@ mod tests {
         assert_eq!(decode("report%2520name.txt"), b"report%20name.txt");
         assert_eq!(decode("100%"), b"100%");
         assert_eq!(decode("%C3%BC"), "ü".as_bytes());
+    }
+
+    #[test]
+    fn the_link_itself_is_found_for_calls_that_must_not_follow_it() {
+        let world = World::new();
+        world.link("to-dir", "dir");
+        world.link("out", "/etc");
+        let root = Root::open(&world.base()).unwrap();
+        for (path, wanted) in
+            [("to-dir", FileType::Symlink), ("out", FileType::Symlink), ("dir/deep", FileType::Directory)]
+        {
+            let Ok(Link::Entry { kind, .. }) = root.resolve_link(path.as_bytes()) else { panic!("{path}") };
+            assert_eq!(kind, wanted, "{path}");
+        }
+        let Ok(Link::Entry { name, .. }) = root.resolve_link(b"to-dir/deep") else { panic!() };
+        assert_eq!(name, "deep");
+        assert!(matches!(root.resolve_link(b""), Ok(Link::Root(_))));
+        assert!(matches!(root.resolve_link(b"out/passwd"), Err(Error::Escape)));
+    }
+
+    #[test]
+    fn a_cleaned_path_has_no_dots_and_does_not_repeat_the_root() {
+        let world = World::new();
+        let root = Root::open(&world.base()).unwrap();
+        let base = world.base().display().to_string();
+        for (path, wanted) in [
+            ("a/../b", Some("b")),
+            ("/f.txt", Some("f.txt")),
+            ("", Some("")),
+            ("./d/..", Some("")),
+            (&format!("{base}/f"), Some("f")),
+            (&format!("{base}-evil/f"), Some(&format!("{base}-evil/f")[1..])),
+            ("..", None),
+            ("a/../../etc", None),
+            ("/../etc", None),
+        ] {
+            let cleaned = clean(path.as_bytes(), &root).ok();
+            assert_eq!(cleaned.as_deref(), wanted.map(str::as_bytes), "{path}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn an_encoded_path_is_decoded_to_itself(path: Vec<u8>) {
+            let encoded = percent_encoding::percent_encode(&path, percent_encoding::NON_ALPHANUMERIC).to_string();
+            proptest::prop_assert_eq!(decode(&encoded), path);
+        }
+
+        /// Of components that exist, are missing, lead up, out or around, in any order.
+        #[test]
+        fn no_path_reaches_the_neighbour(parts in proptest::collection::vec(0_usize..10, 0..8)) {
+            const WORDS: [&str; 10] =
+                ["..", ".", "", "dir", "deep", "file.txt", "up", "out", "round", "secret"];
+            let world = World::new();
+            world.link("up", "../base-evil");
+            world.link("out", world.directory.path().join("base-evil"));
+            world.link("round", "dir/../round");
+            let path = parts.iter().map(|&part| WORDS[part]).collect::<Vec<_>>().join("/");
+            let root = Root::open(&world.base()).unwrap();
+            let real = |directory: &OwnedFd| {
+                std::fs::read_link(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(directory))).unwrap()
+            };
+            let base = world.base().canonicalize().unwrap();
+            for path in [Some(path.clone().into_bytes()), clean(path.as_bytes(), &root).ok()].into_iter().flatten() {
+                let held = match root.resolve(&path) {
+                    Ok(Place::Directory(held) | Place::File { parent: held, .. } | Place::Missing { parent: held, .. }) => held,
+                    Err(_) => continue,
+                };
+                proptest::prop_assert!(real(&held).starts_with(&base), "{:?}", path);
+                let Ok(Link::Root(held) | Link::Entry { parent: held, .. } | Link::Missing { parent: held, .. }) = root.resolve_link(&path) else { continue };
+                proptest::prop_assert!(real(&held).starts_with(&base), "{:?}", path);
+            }
+        }
     }
 }

@@ -42,3 +42,23 @@ pub fn method_not_allowed(allow: &'static str) -> Reply {
 pub fn invalid(problem: Value) -> Reply {
     json(StatusCode::UNPROCESSABLE_ENTITY, &json!({ "detail": [problem] }))
 }
+
+/// What the REST API reports: a code that programs read, and a text for people. Ends with a newline, as all JSON of that API.
+pub fn error(status: StatusCode, code: &str, message: &str) -> Reply {
+    json_line(status, &json!({ "code": code, "message": message }))
+}
+
+pub fn json_line(status: StatusCode, value: &impl Serialize) -> Reply {
+    let mut bytes = serde_json::to_vec(value).expect("answers are plain data and always serialise");
+    bytes.push(b'\n');
+    let mut reply = Response::new(Body::new(bytes));
+    *reply.status_mut() = status;
+    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    reply
+}
+
+pub fn empty(status: StatusCode) -> Reply {
+    let mut reply = Response::new(Body::empty());
+    *reply.status_mut() = status;
+    reply
+}

@@ -1,108 +1,100 @@
-//! Which request is answered by what. Never a redirect: clients treat one as a failure.
+//! One service for every port: the legacy API, REST below `/v1` and gRPC, told apart by path and content type.
 
-use http_body_util::{BodyExt, Limited};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
 use hyper::body::Incoming;
-use hyper::{Method, Request, StatusCode};
-use serde::Serialize;
-use tokio::sync::Semaphore;
+use hyper::header::{CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
+use hyper::{HeaderMap, Request, StatusCode};
+use tokio::sync::{Semaphore, watch};
 
+use crate::auth::Token;
+use crate::cli::Options;
+use crate::process::Table;
 use crate::reply::{self, Reply};
-use crate::{download, execute, listing, paths, upload, validation};
+use crate::{auth, grpc, legacy, paths, rest};
 
-const MAX_EXECUTE_BODY: usize = 1024 * 1024;
-/// Each may hold twice the output limit in memory.
-const MAX_COMMANDS: usize = 64;
+/// Each holds a descriptor of the kernel's, with a queue of events.
+const MAX_WATCHES: usize = 16;
 
-pub struct Routes {
-    commands: Semaphore,
+/// Everything that requests share.
+pub struct State {
+    pub table: Table,
+    pub chunk: usize,
+    pub started: Instant,
+    pub metadata: std::collections::BTreeMap<String, String>,
+    pub watches: Arc<Semaphore>,
+    /// Turns true once, when the daemon stops.
+    pub stopping: watch::Sender<bool>,
+    root: Option<PathBuf>,
+    token: Option<Token>,
 }
 
-#[derive(Serialize)]
-struct Health {
-    status: &'static str,
-    message: &'static str,
-}
-
-enum Route<'a> {
-    Health,
-    Execute,
-    Upload,
-    Download(&'a str),
-    List(&'a str),
-    Exists(&'a str),
-}
-
-impl Default for Routes {
-    fn default() -> Self {
-        Self { commands: Semaphore::new(MAX_COMMANDS) }
-    }
-}
-
-impl Routes {
-    pub async fn answer(&self, request: Request<Incoming>) -> Reply {
-        let Some(route) = Route::of(request.uri().path()) else { return reply::not_found() };
-        if request.method() != route.method() {
-            return reply::method_not_allowed(if route.method() == Method::GET { "GET" } else { "POST" });
+impl State {
+    pub fn new(options: &Options) -> Result<Self, String> {
+        let token = auth::file(options.token_file.clone()).map(|file| Token::read(&file)).transpose()?;
+        if let Some(root) = &options.root {
+            create(root)?;
         }
-        match route {
-            Route::Health => {
-                reply::json(StatusCode::OK, &Health { status: "ok", message: "Sandbox Runtime is active." })
-            }
-            Route::Execute => self.execute(request).await,
-            Route::Upload => upload::upload(request).await,
-            Route::Download(path) => download::download(paths::decode(path), request.headers()).await,
-            Route::List(path) => listing::list(paths::decode(path)).await,
-            Route::Exists(path) => listing::exists(paths::decode(path)).await,
-        }
+        Ok(Self {
+            table: Table::default(),
+            chunk: options.chunk,
+            started: Instant::now(),
+            metadata: rest::metadata::visible(std::env::vars_os(), &options.metadata_prefix),
+            watches: Arc::new(Semaphore::new(MAX_WATCHES)),
+            stopping: watch::Sender::new(false),
+            root: options.root.clone(),
+            token,
+        })
     }
 
-    async fn execute(&self, request: Request<Incoming>) -> Reply {
-        let (head, body) = request.into_parts();
-        let Ok(body) = Limited::new(body, MAX_EXECUTE_BODY).collect().await else {
-            return reply::message(
-                StatusCode::PAYLOAD_TOO_LARGE,
-                "The body is larger than 1 MiB; upload a script and run that",
-            );
-        };
-        let wanted = match validation::execute(&head.headers, &body.to_bytes()) {
-            Ok(wanted) => wanted,
-            Err(problem) => return reply::invalid(problem),
-        };
-        // Nothing has run yet, so a client may safely send this again.
-        let Ok(_permit) = self.commands.try_acquire() else {
-            return reply::message(
-                StatusCode::SERVICE_UNAVAILABLE,
-                format!("{MAX_COMMANDS} commands are running already; try again when one has ended"),
-            );
-        };
-        reply::json(StatusCode::OK, &execute::execute(wanted).await)
+    /// The root of the REST and gRPC APIs.
+    pub fn root(&self) -> PathBuf {
+        self.root.clone().unwrap_or_else(paths::workspace)
+    }
+
+    pub async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Reply {
+        let path = request.uri().path();
+        let is_grpc = is_grpc(request.headers());
+        let allowed =
+            self.token.as_ref().is_none_or(|token| token.allows(request.method(), path, request.headers()));
+        match () {
+            () if !allowed && is_grpc => grpc::unauthenticated(),
+            () if !allowed => unauthorized(),
+            () if is_grpc => grpc::answer(self, request).await,
+            () if path == "/v1" || path.starts_with("/v1/") => rest::answer(self, request).await,
+            () => legacy::answer(request, &self.table).await,
+        }
     }
 }
 
-// === impl Route ===
+/// Returns when the daemon stops.
+pub async fn stopped(stopping: &mut watch::Receiver<bool>) {
+    let _ = stopping.wait_for(|stopping| *stopping).await;
+}
 
-impl<'a> Route<'a> {
-    fn of(path: &'a str) -> Option<Self> {
-        match path {
-            "/" => return Some(Self::Health),
-            "/execute" => return Some(Self::Execute),
-            "/upload" => return Some(Self::Upload),
-            _ => {}
-        }
-        // Both `/list` and `/list/`: some clients drop the slash.
-        let (kind, rest) = path.strip_prefix('/')?.split_once('/').unwrap_or((&path[1..], ""));
-        match kind {
-            "download" => Some(Self::Download(rest)),
-            "list" => Some(Self::List(rest)),
-            "exists" => Some(Self::Exists(rest)),
-            _ => None,
-        }
+fn create(root: &std::path::Path) -> Result<(), String> {
+    use std::os::unix::fs::DirBuilderExt;
+    let problem = |reason: String| format!("`--root-dir {}` cannot be used: {reason}", root.display());
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o755).create(root);
+    match made {
+        Ok(()) if root.is_dir() => Ok(()),
+        Ok(()) => Err(problem("not a directory".to_owned())),
+        Err(error) => Err(problem(error.to_string())),
     }
+}
 
-    fn method(&self) -> Method {
-        match self {
-            Self::Execute | Self::Upload => Method::POST,
-            Self::Health | Self::Download(_) | Self::List(_) | Self::Exists(_) => Method::GET,
-        }
-    }
+fn is_grpc(headers: &HeaderMap) -> bool {
+    headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+}
+
+fn unauthorized() -> Reply {
+    let mut reply = reply::error(
+        StatusCode::UNAUTHORIZED,
+        "UNAUTHENTICATED",
+        "this daemon wants a token: send `Authorization: Bearer TOKEN`",
+    );
+    reply.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    reply
 }

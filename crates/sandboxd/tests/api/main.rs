@@ -1,7 +1,11 @@
-//! The real daemon, spoken to over HTTP.
+//! The real daemon, spoken to over HTTP and gRPC.
 #![allow(clippy::unwrap_used)]
 
-mod execute;
-mod files;
-mod start;
+mod attack;
+mod daemon;
+mod grpc;
+mod legacy;
+mod limits;
+mod rest;
+mod schema;
 mod support;

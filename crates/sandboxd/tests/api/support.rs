@@ -27,10 +27,15 @@ impl Daemon {
     }
 
     pub fn start_with(environment: &[(&str, &str)]) -> Self {
+        Self::start_as(&[], environment)
+    }
+
+    pub fn start_as(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir(directory.path().join("base")).unwrap();
         let mut process = Command::new(env!("CARGO_BIN_EXE_asb-sandboxd"))
             .args(["--port", "0"])
+            .args(arguments)
             .env("SANDBOX_BASE_DIR", directory.path().join("base"))
             .envs(environment.iter().copied())
             .stdout(Stdio::piped())
@@ -39,6 +44,17 @@ impl Daemon {
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         Self { process, port: port_in(&line), directory }
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The memory that the daemon itself uses, in KiB.
+    pub fn resident(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.id())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 
     /// A path below the base directory.
@@ -130,6 +146,12 @@ pub fn multipart(disposition: &str, content: &[u8]) -> Vec<u8> {
 
 pub fn port_in(line: &str) -> u16 {
     line.trim().strip_prefix("listening on 0.0.0.0:").expect("the first line names the port").parse().unwrap()
+}
+
+/// Whether no such process runs any more; a zombie does not run.
+pub fn is_gone(process: &str) -> bool {
+    let status = fs::read_to_string(format!("/proc/{}/status", process.trim())).unwrap_or_default();
+    status.is_empty() || status.contains("State:\tZ")
 }
 
 /// Waits until `condition` holds.

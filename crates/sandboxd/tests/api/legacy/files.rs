@@ -281,7 +281,7 @@ fn a_pipe_is_not_a_file_to_read() {
 #[test]
 fn a_wrong_route_is_404_and_a_wrong_method_405_with_allow() {
     let daemon = Daemon::start();
-    for path in ["/nothing", "/execute/", "/v1/health"] {
+    for path in ["/nothing", "/execute/", "/v2/health"] {
         let answer = daemon.get(path);
         assert_eq!((answer.status, answer.text()), (404, r#"{"detail":"Not Found"}"#), "{path}");
     }

@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use serde::Serialize;
 use tokio::task::spawn_blocking;
 
-use crate::execute::describe;
+use super::execute::describe;
 use crate::paths::{self, Error, Place, Root};
 use crate::reply::{self, Reply};
 
@@ -44,7 +44,9 @@ pub async fn list(path: Vec<u8>) -> Reply {
             let reason = describe(&error, None);
             reply::message(StatusCode::INTERNAL_SERVER_ERROR, format!("List files failed: {reason}"))
         }
-        Ok(Err(Error::Escape) | Ok(Some(Err(Error::Escape)))) => reply::access_denied(),
+        Ok(Err(Error::Escape | Error::Nul) | Ok(Some(Err(Error::Escape | Error::Nul)))) => {
+            reply::access_denied()
+        }
         Ok(Err(Error::Io(_)) | Ok(None)) | Err(_) => not_a_directory(),
     }
 }
@@ -53,7 +55,7 @@ pub async fn exists(path: Vec<u8>) -> Reply {
     let shown = String::from_utf8_lossy(&path).into_owned();
     let place = spawn_blocking(move || open_root()?.resolve(&path)).await;
     let exists = match place {
-        Ok(Err(Error::Escape)) => return reply::access_denied(),
+        Ok(Err(Error::Escape | Error::Nul)) => return reply::access_denied(),
         Ok(Ok(place)) => !matches!(place, Place::Missing { .. }),
         Ok(Err(Error::Io(_))) | Err(_) => false,
     };

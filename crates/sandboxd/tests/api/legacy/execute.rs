@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use crate::support::{Daemon, eventually};
+use crate::support::{Daemon, eventually, is_gone};
 use serde_json::json;
 
 #[test]
@@ -88,6 +88,8 @@ fn the_servers_limit_is_a_failure_with_the_known_words() {
     let outcome = daemon.run("sleep 1000");
     let stderr = "Failed to execute command: Command '['sleep', '1000']' timed out after 0.2 seconds";
     assert_eq!(outcome, json!({"stdout": "", "stderr": stderr, "exit_code": 1, "timed_out": false}));
+    let partial = daemon.run("sh -c 'echo begun; sleep 1000'");
+    assert_eq!((&partial["stdout"], &partial["exit_code"]), (&json!("begun\n"), &json!(1)));
 }
 
 #[test]
@@ -177,10 +179,4 @@ fn a_daemon_that_is_stopped_kills_what_runs() {
     daemon.signal("-TERM");
     daemon.wait();
     eventually("the command is gone", || is_gone(&leader));
-}
-
-/// Whether no such process runs any more; one that nobody has reaped yet does not run.
-fn is_gone(process: &str) -> bool {
-    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-    status.is_empty() || status.contains("State:\tZ")
 }

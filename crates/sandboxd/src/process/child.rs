@@ -1,0 +1,90 @@
+//! One child process and its group.
+//!
+//! The leader of the group stays unreaped until its owner is done with it. As long as it is, its number cannot be given
+//! to another process, so a signal to the group never reaches a process that is not the caller's.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use tokio::io::unix::AsyncFd;
+use tokio::time::timeout;
+
+use super::reaper;
+
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// Kills the whole group when dropped, unless [`Child::finish`] was called.
+pub struct Child {
+    pid: Pid,
+    /// Readable when the leader has ended; not every kernel has one.
+    handle: Option<Arc<AsyncFd<OwnedFd>>>,
+    finished: AtomicBool,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    Code(i32),
+    Signal(i32),
+}
+
+impl Child {
+    pub fn new(pid: Pid) -> Self {
+        reaper::own(pid);
+        Self { pid, handle: reaper::handle(pid).map(Arc::new), finished: AtomicBool::new(false) }
+    }
+
+    /// Waits for the leader; others of its group may go on.
+    pub async fn exited(&self) -> Exit {
+        let mut ended = reaper::subscribe();
+        loop {
+            if let Some(exit) = self.peek() {
+                return exit;
+            }
+            match &self.handle {
+                Some(handle) => drop(handle.readable().await),
+                // By SIGCHLD, or by looking again where only this one handle could not be had.
+                None => drop(timeout(LOOK_AGAIN, ended.changed()).await),
+            }
+        }
+    }
+
+    fn peek(&self) -> Option<Exit> {
+        if self.finished.load(Ordering::Relaxed) {
+            return Some(Exit::Code(1)); // reaped, so the number may belong to another process
+        }
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        match waitid(WaitId::Pid(self.pid), options) {
+            Ok(None) | Err(rustix::io::Errno::INTR) => None,
+            Ok(Some(status)) => Some(match (status.exit_status(), status.terminating_signal()) {
+                (Some(code), _) => Exit::Code(code),
+                (None, signal) => Exit::Signal(signal.unwrap_or_default()),
+            }),
+            Err(_) => Some(Exit::Code(1)),
+        }
+    }
+
+    /// Sends a signal to the group; nothing happens once the child is finished.
+    pub fn signal(&self, signal: Signal) {
+        if !self.finished.load(Ordering::Relaxed) {
+            let _ = kill_process_group(self.pid, signal);
+        }
+    }
+
+    /// Reaps the leader and leaves alone what it has left in the background.
+    pub fn finish(&self) {
+        if !self.finished.swap(true, Ordering::Relaxed) {
+            reaper::release(self.pid, self.handle.clone());
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.signal(Signal::KILL);
+        self.finish();
+    }
+}

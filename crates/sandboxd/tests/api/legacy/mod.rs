@@ -1,0 +1,4 @@
+//! The API that every client speaks by default.
+
+mod execute;
+mod files;
