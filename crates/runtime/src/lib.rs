@@ -36,7 +36,7 @@ pub use image::{Image, Images, RootFs};
 pub use native::Native;
 pub use powers::Powers;
 pub use sandbox::{
-    Attach, Ended, Exec, Exit, FailureKind, ReadEnd, SANDBOXD_PORT, Sandbox, Session, SessionControl,
+    Attach, Ended, Exec, Exit, FailureKind, ReadEnd, SANDBOXD_PORTS, Sandbox, Session, SessionControl,
     TerminalSize, WriteEnd,
 };
 pub use spec::{Capabilities, Invalid, Kernel, Limits, MemoryDir, Mount, Process, SandboxId, Spec, Stdin};

@@ -11,6 +11,7 @@ use super::care::{Care, Kind};
 use super::container::Slot;
 use super::keeper;
 use super::plan::{Doing, Finished, Running};
+use super::prewarm::prewarm;
 use super::spec::LABEL_IMAGE_ID;
 use super::start::{Began, Start, Stopped, is_final, start};
 use super::stop::{Leaving, stop};
@@ -78,6 +79,7 @@ impl Worker {
                     stopping: false,
                 };
                 self.took_place = true;
+                prewarm(&self.pod, self.hands[index].slot, &sandbox);
                 self.runs(index, sandbox, running);
                 if self.keeper.is_none() {
                     let desired = self.desired.clone();

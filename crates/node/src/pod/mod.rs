@@ -30,6 +30,7 @@ mod lost;
 mod message;
 pub mod named;
 mod plan;
+mod prewarm;
 mod process;
 pub mod quantity;
 mod report;

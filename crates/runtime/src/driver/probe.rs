@@ -11,8 +11,7 @@ use tokio::io::AsyncReadExt;
 
 use super::{Abilities, Driver, Name, find};
 use crate::{
-    Exec, Exit, Kernel, Limits, Native, Process, RootFs, SANDBOXD_PORT, Sandbox, SandboxId, Spec,
-    TerminalSize, leak, powers,
+    Exec, Exit, Kernel, Limits, Native, Process, RootFs, Sandbox, SandboxId, Spec, TerminalSize, leak, powers,
 };
 
 /// A whole probe takes a second or two.
@@ -138,7 +137,7 @@ async fn use_it(driver: &dyn Driver, directory: &Path) -> Result<Abilities, Stri
     let exec = said(exec(&sandbox, None).await, "exec").is_ok();
     let terminal = TerminalSize { columns: 80, rows: 24 };
     let terminal = said(self::exec(&sandbox, Some(terminal)).await, "a terminal").is_ok();
-    let dial = sandbox.dial(SANDBOXD_PORT).await.map(drop).map_err(|error| causes(&error));
+    let dial = sandbox.dial_sandboxd().await.map(drop).map_err(|error| causes(&error));
     said(dial, "a connection to a port")?;
     let freeze = said(freeze(&sandbox).await, "freezing").is_ok();
     sandbox.delete().await.map_err(|error| causes(&error))?;

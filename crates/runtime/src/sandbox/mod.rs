@@ -68,8 +68,10 @@ pub struct Ended {
     pub at: std::time::SystemTime,
 }
 
-/// Where the legacy runtime API listens inside a sandbox.
-pub const SANDBOXD_PORT: u16 = 8888;
+/// The ports on which clients expect `sandboxd`: its legacy API, REST and gRPC. Every one of them serves all three.
+pub const SANDBOXD_PORTS: [u16; 3] = [8888, 8080, 9090];
+/// Where a `sandboxd` that we start listens, on loopback: the ports above are left to the programs of the sandbox.
+const SANDBOXD_OWN_PORT: u16 = 28888;
 
 /// One end of a program's standard stream.
 pub type ReadEnd = Box<dyn tokio::io::AsyncRead + Send + Unpin>;
@@ -144,19 +146,27 @@ impl Sandbox {
 
     /// Connects to a TCP port on the sandbox's loopback interface.
     ///
-    /// When nothing listens on [`SANDBOXD_PORT`], `sandboxd` is started inside first.
+    /// When nothing listens on one of [`SANDBOXD_PORTS`], the connection leads to a `sandboxd` that is started inside.
     pub async fn dial(&self, port: u16) -> Result<tokio::net::TcpStream, Error> {
         match self.dial_once(port, None).await {
-            Err(Error::Refused { .. }) if port == SANDBOXD_PORT => {}
+            Err(Error::Refused { .. }) if SANDBOXD_PORTS.contains(&port) => self.dial_sandboxd().await,
+            other => other,
+        }
+    }
+
+    /// Connects to our own `sandboxd`, which is started if it does not run.
+    pub async fn dial_sandboxd(&self) -> Result<tokio::net::TcpStream, Error> {
+        match self.dial_once(SANDBOXD_OWN_PORT, None).await {
+            Err(Error::Refused { .. }) => {}
             other => return other,
         }
         let _one_at_a_time = self.inner.sandboxd.lock().await;
-        match self.dial_once(port, None).await {
+        match self.dial_once(SANDBOXD_OWN_PORT, None).await {
             Err(Error::Refused { .. }) => {}
             other => return other,
         }
         self.start_sandboxd().await?;
-        self.dial_once(port, None).await
+        self.dial_once(SANDBOXD_OWN_PORT, None).await
     }
 
     /// Connects to what listens now, on loopback or on the sandbox's own address. Starts nothing.
@@ -295,7 +305,9 @@ impl Sandbox {
     /// `sandboxd --detach` ends with 0 as soon as it listens.
     async fn start_sandboxd(&self) -> Result<(), Error> {
         let problem = |problem| Error::Sandboxd { sandbox: self.id().clone(), problem };
-        let argv = [SANDBOXD, "--port", &SANDBOXD_PORT.to_string(), "--detach"].map(str::to_owned).to_vec();
+        let port = SANDBOXD_OWN_PORT.to_string();
+        let argv = [SANDBOXD, "--listen-host", "127.0.0.1", "--port", &port, "--detach"];
+        let argv = argv.map(str::to_owned).to_vec();
         match session::run(self, argv).await? {
             Exit::Code(0) => Ok(()),
             exit => Err(problem(format!("it ended with {exit:?} instead of listening"))),

@@ -480,7 +480,9 @@ while True:
         assert_eq!(answer, "HELLO");
     }
     assert!(matches!(sandbox.dial(81).await, Err(Error::Refused { port: 81, .. })));
-    sandbox.dial(asb_runtime::SANDBOXD_PORT).await.expect("sandboxd is started");
+    for port in asb_runtime::SANDBOXD_PORTS {
+        sandbox.dial(port).await.expect("sandboxd is started");
+    }
     world.finish().await;
 }
 

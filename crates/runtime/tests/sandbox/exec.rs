@@ -168,14 +168,25 @@ server.serve_forever()",
 }
 
 #[tokio::test]
-async fn sandboxd_is_started_once_by_the_first_who_dial_it() {
+async fn sandboxd_is_started_once_by_the_first_connections_and_takes_no_port_of_the_sandbox() {
     let world = World::new();
     let sandbox = world.idle().await;
-    let (first, second) =
-        tokio::join!(sandbox.dial(asb_runtime::SANDBOXD_PORT), sandbox.dial(asb_runtime::SANDBOXD_PORT));
+    let [first, second, third] = asb_runtime::SANDBOXD_PORTS.map(|port| sandbox.dial(port));
+    let (first, second, third) = tokio::join!(first, second, third);
     first.expect("connects");
     second.expect("connects");
+    third.expect("connects");
     let running = run(&sandbox, &shell("grep -l sandboxd /proc/[0-9]*/comm | wc -l")).await;
     assert_eq!(running.stdout, "1\n");
+
+    // A program that wants one of the ports later gets it, and with it the connections.
+    let program = "import socket; s = socket.create_server(('127.0.0.1', 8080)); print('bound', flush=True)
+while True: s.accept()[0].sendall(b'own')";
+    let mut server = sandbox.exec(&exec(&["python3", "-c", program])).await.expect("starts");
+    let mut line = [0; 6];
+    server.stdout.read_exact(&mut line).await.expect("it is bound");
+    let mut answer = [0; 3];
+    sandbox.dial(8080).await.expect("connects").read_exact(&mut answer).await.expect("answers");
+    assert_eq!(&answer, b"own");
     world.finish().await;
 }
