@@ -13,6 +13,7 @@
 //! | `pod/spec` | container → what the runtime starts, or a refusal that names the field |
 //! | `pod/care` | hooks and probes |
 //! | `pod/status` | what was seen of the containers → Pod status |
+//! | `engine_pod` | the Pod that the engine serves itself |
 //! | `drivers` | which runtimes Pods can ask for here |
 //! | `pod/env`, `pod/downward` | variables, and what a Pod may be told about itself |
 //! | `references` | ConfigMaps and Secrets that a Pod names |
@@ -26,6 +27,7 @@
 
 mod disk;
 mod drivers;
+mod engine_pod;
 mod event;
 mod failure;
 mod ground;
@@ -40,6 +42,7 @@ mod usage;
 mod volume;
 
 pub use disk::Floor;
+pub use engine_pod::{Connect, EnginePod, MIRROR_ANNOTATION};
 pub use ground::Ground;
 pub use node::{Config, Error, Node};
 pub use pod::quantity::bytes as quantity_bytes;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use asb_runtime::image::Registries;
 use asb_runtime::{Images, Native, Sandbox};
@@ -21,6 +21,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::disk::{self, Disk, Floor};
 use crate::drivers::{self, Drivers};
+use crate::engine_pod::EnginePod;
 use crate::ground::Ground;
 use crate::network::{self, Wires};
 use crate::pod::adopt;
@@ -66,6 +67,8 @@ pub(crate) struct Shared {
     pub ceiling: Ceiling,
     /// Whether privileged containers are run.
     pub allow_privileged: bool,
+    /// The Pod that the engine serves itself.
+    pub engine_pod: OnceLock<EnginePod>,
     /// Pods that are on their way out.
     pub ending: TaskTracker,
     /// Sandboxes by Pod UID and container: where exec, log and dial find them.
@@ -134,6 +137,7 @@ impl Node {
                 disk: disk.size(),
             },
             disk,
+            engine_pod: OnceLock::new(),
             ending: TaskTracker::new(),
             sandboxes: Mutex::default(),
             started: Notify::new(),
@@ -303,6 +307,11 @@ impl Node {
                 self.shared.wires.note_pod(pod);
             }
             known.send_replace(desired);
+            return;
+        }
+        if let Desired::Present(pod) = &desired
+            && self.engine_pod(pod).is_some()
+        {
             return;
         }
         let (sender, receiver) = watch::channel(desired);

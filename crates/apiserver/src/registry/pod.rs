@@ -7,6 +7,8 @@ use serde_json::{Map, Value, json};
 use crate::names::Rule;
 use crate::status::FieldError;
 
+/// Marks a Pod that only mirrors what runs on its node.
+const MIRROR: &str = "kubernetes.io/config.mirror";
 const CONTAINER_LISTS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
 
 /// The defaults of a new Pod that the node or users rely on.
@@ -199,8 +201,13 @@ fn check_mounts(container: &Value, spec: &Value, path: &str, errors: &mut Vec<Fi
     }
 }
 
-/// The spec of a Pod is fixed, except for images, a shorter deadline and more tolerations.
+/// The spec of a Pod is fixed, except for images, a shorter deadline and more tolerations. So is whether it is a mirror:
+/// its node must know from the start whether there is anything to run.
 pub(super) fn validate_update(pod: &Value, old: &Value, errors: &mut Vec<FieldError>) {
+    if pod["metadata"]["annotations"][MIRROR] != old["metadata"]["annotations"][MIRROR] {
+        let field = format!("metadata.annotations[{MIRROR}]");
+        errors.push(FieldError::forbidden(field, "may not add, remove or update mirror pod annotation"));
+    }
     let mut munged = pod["spec"].clone();
     for list in ["containers", "initContainers"] {
         let olds = old["spec"][list].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -272,6 +279,18 @@ mod tests {
                 "spec.containers[1].volumeMounts[0].name"
             ]
         );
+    }
+
+    #[test]
+    fn a_pod_stays_a_mirror_or_none() {
+        let ordinary = pod();
+        let mut mirror = pod();
+        mirror["metadata"]["annotations"][MIRROR] = "x".into();
+        for (new, old, wrong) in [(&ordinary, &mirror, 1), (&mirror, &ordinary, 1), (&mirror, &mirror, 0)] {
+            let mut errors = Vec::new();
+            validate_update(new, old, &mut errors);
+            assert_eq!(errors.len(), wrong, "{errors:?}");
+        }
     }
 
     #[test]

@@ -54,6 +54,7 @@ pub async fn log(
     match options.previous {
         true => {
             let pod = super::pod(&node, &namespace, &pod).await?;
+            super::has_containers(&node, &pod)?;
             spawn_reader(previous(&node, &pod, &options)?, None, options, sender);
         }
         false => {

@@ -79,12 +79,24 @@ async fn pod(node: &Node, namespace: &str, name: &str) -> Result<Pod, Failure> {
 
 /// The sandbox of the container that is meant, or why there is none.
 fn sandbox_of(node: &Node, pod: &Pod, container: Option<&str>) -> Result<Sandbox, Failure> {
+    has_containers(node, pod)?;
     let slot = slot(pod, container)?;
     node.shared.sandbox(&uid(pod), slot).ok_or_else(|| {
         let (name, known) = (pod.name_any(), slot.of(pod).map_or("", |container| &container.name));
         let why = waiting(pod, slot).unwrap_or_default();
         Failure::bad_request(format!("container {known:?} in pod {name:?} is waiting to start{why}"))
     })
+}
+
+/// Refuses what only a Pod with containers of its own can do.
+fn has_containers(node: &Node, pod: &Pod) -> Result<(), Failure> {
+    match node.engine_pod(pod) {
+        None => Ok(()),
+        Some(own) => Err(Failure::bad_request(format!(
+            "pod {} is a part of the engine and has no container: use port-forward; its log is the engine's log",
+            own.name
+        ))),
+    }
 }
 
 /// The container that is meant: the one that is named, or the only one.

@@ -10,7 +10,7 @@ use axum::extract::FromRequestParts;
 use axum::http::HeaderMap;
 use axum::http::request::Parts;
 
-use super::{Failure, pod, sandbox_of, slot};
+use super::{Failure, has_containers, pod, sandbox_of, slot};
 use crate::node::{Node, uid};
 
 /// Longer is not waited, whatever is asked for.
@@ -75,6 +75,7 @@ async fn started(
             known = pod(node, namespace, name).await.ok();
         }
         if let Some(pod) = &known {
+            has_containers(node, pod)?;
             let slot = slot(pod, container)?;
             if let Some(sandbox) = node.shared.sandbox(&uid(pod), slot) {
                 return Ok(sandbox);

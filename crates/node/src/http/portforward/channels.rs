@@ -55,8 +55,7 @@ async fn forward(
         let _ = output.send(frame(channel, &port.to_le_bytes())).await;
     }
     match target.dial(port).await {
-        Ok(connection) => {
-            let (from, to) = connection.into_split();
+        Ok((from, to)) => {
             // There is no way to say that one direction has ended, so both end when the Pod has said everything.
             tokio::select! {
                 () = relay::down(from, &output, |bytes| frame(data, bytes)) => {}

@@ -43,10 +43,11 @@ pub async fn portforward(
     request: Request,
 ) -> Result<Response, Failure> {
     let pod = pod(&node, &namespace, &name).await?;
-    if !node.shared.has_sandbox(&uid(&pod)) {
+    let engine = node.engine_pod(&pod).map(|own| own.connect.clone());
+    if engine.is_none() && !node.shared.has_sandbox(&uid(&pod)) {
         sandbox_of(&node, &pod, None)?;
     }
-    let target = Target { uid: uid(&pod), pod: name, node };
+    let target = Target { uid: uid(&pod), pod: name, node, engine };
     let Ok(upgrade) = upgrade else { return spdy_upgrade(target, request) };
     let upgrade = upgrade.max_message_size(LARGEST_MESSAGE).protocols([TUNNEL, CHANNELS]);
     if upgrade.selected_protocol().is_some_and(|protocol| protocol == TUNNEL) {

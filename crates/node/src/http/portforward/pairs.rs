@@ -231,8 +231,7 @@ async fn forward(target: Arc<Target>, error: u32, data: Data, output: mpsc::Send
     let Data { stream, port, input, reset } = data;
     let carry = async {
         match target.dial(port).await {
-            Ok(connection) => {
-                let (from, to) = connection.into_split();
+            Ok((from, to)) => {
                 let down = async {
                     relay::down(from, &output, |bytes| frame::data(stream, bytes)).await;
                     let _ = output.send(frame::fin(stream)).await;

@@ -3,15 +3,15 @@
 //! Clients keep to no windows, so a connection whose Pod does not read fills its queue, and then holds up all others of
 //! its session, also those that are yet to be made. After a while it is cut off.
 
+use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::SendTimeoutError;
 
+use crate::engine_pod::Connect;
 use crate::failure::with_causes;
 use crate::node::Node;
 
@@ -25,15 +25,29 @@ pub struct Target {
     pub node: Node,
     pub pod: String,
     pub uid: String,
+    /// What answers instead, if the engine serves the Pod itself.
+    pub engine: Option<Connect>,
 }
+
+/// The two directions of a connection.
+pub type Halves = (Box<dyn AsyncRead + Send + Unpin>, Box<dyn AsyncWrite + Send + Unpin>);
 
 impl Target {
     /// Connects to a port on the Pod's loopback interface, or says why not.
-    pub async fn dial(&self, port: u16) -> Result<TcpStream, String> {
-        self.node.dial(&self.uid, port).await.map_err(|error| {
+    pub async fn dial(&self, port: u16) -> Result<Halves, String> {
+        self.connect(port).await.map_err(|error| {
             let Self { pod, uid, .. } = self;
             format!("error forwarding port {port} to pod {pod}, uid {uid}: {}", with_causes(&error))
         })
+    }
+
+    async fn connect(&self, port: u16) -> io::Result<Halves> {
+        if let Some(connect) = &self.engine {
+            let (from, to) = tokio::io::split(connect(port).await?);
+            return Ok((Box::new(from), Box::new(to)));
+        }
+        let (from, to) = self.node.dial(&self.uid, port).await?.into_split();
+        Ok((Box::new(from), Box::new(to)))
     }
 }
 
@@ -57,7 +71,7 @@ pub async fn give(to: &mpsc::Sender<Bytes>, bytes: Bytes) -> Given {
 }
 
 /// From the client to the Pod, with the end of it.
-pub async fn up(mut from: mpsc::Receiver<Bytes>, mut to: OwnedWriteHalf) {
+pub async fn up(mut from: mpsc::Receiver<Bytes>, mut to: impl AsyncWrite + Unpin) {
     while let Some(bytes) = from.recv().await {
         if to.write_all(&bytes).await.is_err() {
             return;
@@ -67,7 +81,7 @@ pub async fn up(mut from: mpsc::Receiver<Bytes>, mut to: OwnedWriteHalf) {
 }
 
 /// From the Pod to the client, until the Pod has no more to say or the client is gone.
-pub async fn down<M>(mut from: OwnedReadHalf, to: &mpsc::Sender<M>, message: impl Fn(&[u8]) -> M) {
+pub async fn down<M>(mut from: impl AsyncRead + Unpin, to: &mpsc::Sender<M>, message: impl Fn(&[u8]) -> M) {
     let mut buffer = vec![0; 32 << 10];
     while let Ok(count @ 1..) = from.read(&mut buffer).await {
         if to.send(message(&buffer[..count])).await.is_err() {
