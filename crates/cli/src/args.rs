@@ -3,7 +3,9 @@
 use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
+use asb_router::address::{Domain, PathPrefix};
 use clap::{Parser, Subcommand};
 
 /// Isolated, stateful environments for agents: on this machine, without a cluster.
@@ -26,6 +28,7 @@ Examples:
   asb run --detach --name web         start a sandbox that stays
   asb exec web -- ls -l /             run a command in it
   asb ps                              see what is there
+  asb link web 8000                   print a link to its port 8000 for a browser
   KUBECONFIG=$(asb kubeconfig) kubectl get sandboxes";
 
 #[derive(Debug, Subcommand)]
@@ -46,6 +49,8 @@ pub enum Command {
     Cp(Cp),
     /// Show what sandboxes use
     Top(Top),
+    /// Print a signed link that opens a port of a sandbox in a browser
+    Link(Link),
     /// Stop sandboxes and keep their volumes; `asb start` brings them back
     Stop(Stop),
     /// Start sandboxes that were stopped
@@ -84,6 +89,19 @@ pub struct Up {
     /// Where the router listens; port 0 is any free one [default: the last one, else any free]
     #[arg(long, env = "ASB_ROUTER", value_name = "ADDR:PORT")]
     pub router: Option<SocketAddr>,
+    /// Domain below which the router finds sandboxes by host, as `8000-web.default.DOMAIN`: browsers resolve names below
+    /// `localhost` to this machine
+    #[arg(long, env = "ASB_ROUTER_DOMAIN", value_name = "DOMAIN", default_value = "localhost")]
+    #[arg(value_parser = parse_domain)]
+    pub router_domain: Domain,
+    /// Path below which the router finds sandboxes too, as PREFIX/NAMESPACE/NAME/PORT/; all of them share one origin in a
+    /// browser [default: none]
+    #[arg(long, env = "ASB_ROUTER_PATH_PREFIX", value_name = "PREFIX", value_parser = parse_path_prefix)]
+    pub router_path_prefix: Option<PathPrefix>,
+    /// Who may pass the router: `token` wants the secret in `router.token` of the data directory; `allow-all` lets every
+    /// user and program of this machine into every sandbox, for clients that cannot send a token, and needs a loopback address
+    #[arg(long, env = "ASB_ROUTER_AUTHZ", value_name = "MODE", value_enum, default_value_t)]
+    pub router_authz: RouterAuthz,
     /// What of the disk under the data directory is kept free, as `2Gi` or `5%`: below that no new Pod starts, and
     /// whoever takes most is evicted; `auto` is 5%, but at most 1Gi; 0 is no floor
     #[arg(long, env = "ASB_DISK_FLOOR", value_name = "SIZE", default_value_t)]
@@ -104,6 +122,14 @@ pub struct Up {
     /// Print the engine's addresses as JSON when it is ready
     #[arg(long)]
     pub json: bool,
+}
+
+/// Who may pass the router of `asb up`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum RouterAuthz {
+    #[default]
+    Token,
+    AllowAll,
 }
 
 #[derive(Debug, clap::Args)]
@@ -276,6 +302,29 @@ pub struct Top {
 
 #[derive(Debug, clap::Args)]
 #[command(
+    after_help = "Examples:\n  asb link web\n  asb link web 8000 --ttl 15m --path /docs/\n\nThe link opens this port of \
+    this sandbox and nothing else. Every holder of the link can use it until it expires."
+)]
+pub struct Link {
+    pub name: String,
+    /// Port inside the sandbox
+    #[arg(default_value = "8888", value_parser = clap::value_parser!(u16).range(1..))]
+    pub port: u16,
+    /// How long the link works, as `15m` or `1h`; at most 30 days
+    #[arg(long, default_value = "1h", value_name = "DURATION", value_parser = parse_ttl)]
+    pub ttl: Duration,
+    /// What to open, with a query if need be
+    #[arg(long, default_value = "/", value_parser = parse_link_path)]
+    pub path: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub target: Target,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(
     after_help = "Examples:\n  asb stop web\n  asb start web\n\nProcesses end, and what they wrote outside of \
     volumes goes with them; volumes, name and settings stay."
 )]
@@ -365,6 +414,37 @@ fn parse_env(text: &str) -> Result<(String, String), String> {
     }
 }
 
+fn parse_domain(text: &str) -> Result<Domain, String> {
+    text.parse().map_err(|error| format!("{error}"))
+}
+
+fn parse_path_prefix(text: &str) -> Result<PathPrefix, String> {
+    text.parse().map_err(|error| format!("{error}"))
+}
+
+/// The longest life of a link: it cannot be taken back before it ends.
+const LONGEST_LINK: Duration = Duration::from_secs(30 * 24 * 3600);
+
+fn parse_ttl(text: &str) -> Result<Duration, String> {
+    let parsed = text.parse::<jiff::SignedDuration>().ok().and_then(|ttl| Duration::try_from(ttl).ok());
+    let ttl = parsed.ok_or_else(|| "write a duration as `90s`, `15m` or `24h`".to_owned())?;
+    match ttl >= Duration::from_secs(1) && ttl <= LONGEST_LINK {
+        true => Ok(ttl),
+        false => Err("a link works for at least 1s and at most 720h (30 days)".to_owned()),
+    }
+}
+
+fn parse_link_path(text: &str) -> Result<String, String> {
+    let printable = text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'#');
+    match text.starts_with('/') && printable && text.parse::<http::uri::PathAndQuery>().is_ok() {
+        true => Ok(text.to_owned()),
+        false => {
+            Err("a path begins with `/` and has other characters than ASCII, and `#`, in percent encoding"
+                .to_owned())
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -379,5 +459,28 @@ mod tests {
         let args = Args::parse_from(["asb", "run", "img", "--", "echo", "--help"]);
         let Command::Run(run) = args.command else { panic!("run was given") };
         assert_eq!((run.image.as_str(), run.command.join(" ")), ("img", "echo --help".to_owned()));
+    }
+    #[test]
+    fn link_has_a_port_a_life_and_a_path() {
+        let link = |more: &[&str]| match Args::try_parse_from([&["asb", "link", "web"], more].concat()) {
+            Ok(Args { command: Command::Link(link), .. }) => Some((link.port, link.ttl.as_secs(), link.path)),
+            _ => None,
+        };
+        assert_eq!(link(&[]), Some((8888, 3600, "/".to_owned())));
+        let given = link(&["80", "--ttl", "15m", "--path", "/a?b=%20"]);
+        assert_eq!(given, Some((80, 900, "/a?b=%20".to_owned())));
+        for bad in [
+            &["0"][..],
+            &["--ttl", "0s"],
+            &["--ttl", "-5m"],
+            &["--ttl", "soon"],
+            &["--ttl", "721h"],
+            &["--path", "x"],
+            &["--path", "/a#b"],
+            &["--path", "/a b"],
+            &["--path", "/a\r\nb"],
+        ] {
+            assert_eq!(link(bad), None, "{bad:?}");
+        }
     }
 }

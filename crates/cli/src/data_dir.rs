@@ -8,6 +8,7 @@
 //! | `kubeconfig`, `pki/`, `store.redb`, `store.journal` | the Kubernetes API |
 //! | `api.sock` | the same API, for `asb` by the same user |
 //! | `router.token` | what callers of the router must send |
+//! | `router.key` | signs the links of `asb link`; without the file all links end with the next engine |
 //! | `images/`, `sandboxes/`, `volumes/`, `pods/` | the node |
 //! | `drivers.json`, `probe/` | which runtimes work here, and where that is tried |
 //! | `network.json` | names and addresses of the network |
@@ -20,6 +21,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use asb_router::authorize::v2::SigningKey;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +37,12 @@ pub struct Engine {
     pub version: String,
     pub api: String,
     pub router: String,
+    /// The router finds sandboxes by hosts below this domain. Engines before `asb link` do not write it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub router_domain: Option<String>,
+    /// The router finds sandboxes below this path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub router_path_prefix: Option<String>,
 }
 
 /// The right to be the engine of a data directory; given up when dropped or when the process ends.
@@ -128,6 +136,22 @@ impl DataDir {
         Ok(token)
     }
 
+    /// The key that signs links: made on first use.
+    pub fn router_key(&self) -> anyhow::Result<SigningKey> {
+        let path = self.path.join("router.key");
+        match std::fs::read_to_string(&path) {
+            Ok(pem) => SigningKey::from_pem(&pem).with_context(|| {
+                format!("failed to read {}; remove the file to get a new key", path.display())
+            }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let key = SigningKey::generate()?;
+                self.write_secret("router.key", &key.to_pem())?;
+                Ok(key)
+            }
+            Err(error) => Err(error).with_context(|| format!("failed to read {}", path.display())),
+        }
+    }
+
     fn read(&self, name: &str) -> Option<Engine> {
         let text = std::fs::read(self.path.join(name)).ok()?;
         serde_json::from_slice(&text).ok()
@@ -143,5 +167,25 @@ impl DataDir {
             std::fs::rename(&fresh, &path)
         };
         write().with_context(|| format!("failed to write {}", path.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn router_key_is_made_once_for_its_owner_alone_and_a_damaged_one_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let data_dir = DataDir::choose(Some(dir.path())).unwrap();
+        let made = data_dir.router_key().unwrap();
+        assert_eq!(data_dir.router_key().unwrap().kid(), made.kid());
+        let file = dir.path().join("router.key");
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        std::fs::write(&file, "nonsense").unwrap();
+        let error = data_dir.router_key().unwrap_err().to_string();
+        assert!(error.contains("router.key; remove the file"), "{error}");
     }
 }

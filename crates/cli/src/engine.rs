@@ -9,15 +9,21 @@ use anyhow::Context;
 use asb_apiserver::ApiServer;
 use asb_controllers::{Caches, Scope};
 use asb_node::{Ground, Node};
-use asb_router::{Dial, Stream, Target};
+use asb_router::authorize::Links;
+use asb_router::authorize::v2::Keys;
+use asb_router::{Addressing, Authorization, Dial, Stream, Target};
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use crate::data_dir::{DataDir, Engine};
+use crate::router_pod;
 
 /// How long a stopping engine waits for Pods that are on their way out.
 const LAST_PODS: Duration = Duration::from_secs(10);
+
+/// How long a stopping engine waits for requests through the router.
+const LAST_REQUESTS: Duration = Duration::from_secs(2);
 
 /// Everything that runs; it stops when this is dropped. Sandboxes go on.
 pub struct Running {
@@ -26,14 +32,14 @@ pub struct Running {
     node: Node,
     tasks: JoinSet<anyhow::Result<()>>,
     _api: asb_apiserver::Serving,
-    _router: asb_router::Serving,
+    router: asb_router::Serving,
 }
 
 /// Starts all parts in the order in which they need each other; returns when every one is ready.
 pub async fn start(
     data_dir: &DataDir,
     api: SocketAddr,
-    router: SocketAddr,
+    (router, addressing, authorization): (SocketAddr, Addressing, Authorization),
     node: asb_node::Config,
 ) -> anyhow::Result<Running> {
     let path = data_dir.path().to_owned();
@@ -55,6 +61,8 @@ pub async fn start(
     let client = server.client("default");
     let node = Node::open(client.clone(), ground).await.context("failed to open the node")?;
     server.set_kubelet(node.routes());
+    let own_router = router_pod::Router::default();
+    router_pod::register(&node, own_router.clone());
 
     let mut tasks = JoinSet::new();
     let (controllers_ready, controllers) = oneshot::channel();
@@ -78,14 +86,24 @@ pub async fn start(
         done.context("the node stopped")
     });
 
-    let token = Some(data_dir.router_token()?);
+    let router_domain = addressing.domain.as_ref().map(|domain| domain.as_str().to_owned());
+    let router_path_prefix = addressing.path_prefix.as_ref().map(|prefix| prefix.as_str().to_owned());
     let dial = Arc::new(ThroughNode(node.clone()));
-    let router = asb_router::serve(router, client, dial, asb_router::Config { token, ..Default::default() });
+    let authorization = with_links(authorization, data_dir)?;
+    let config = asb_router::Config { addressing, authorization, ..Default::default() };
+    let router = asb_router::serve(router, client, dial, config);
     let router = router.await.context("failed to start the router")?;
+    _ = own_router.set(router.connections());
+    let (published, router_pod) = oneshot::channel();
+    let publisher = server.client("default");
+    tasks.spawn(async move {
+        router_pod::keep(publisher, || _ = published.send(())).await;
+        anyhow::bail!("the router's Pod is not kept any more")
+    });
     let api = server.serve(api).await.context("failed to start the API server")?;
     server.serve_locally().context("failed to start the API server")?;
     tokio::select! {
-        ready = async { tokio::try_join!(controllers, pods) } => drop(ready.context("a part of the engine stopped")?),
+        ready = async { tokio::try_join!(controllers, pods, router_pod) } => drop(ready.context("a part of the engine stopped")?),
         Some(ended) = tasks.join_next() => ended.context("a part of the engine failed")??,
     }
     let engine = Engine {
@@ -93,8 +111,18 @@ pub async fn start(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         api: format!("https://{}", api.address),
         router: format!("http://{}", router.address),
+        router_domain,
+        router_path_prefix,
     };
-    Ok(Running { engine, api: server, node, tasks, _api: api, _router: router })
+    Ok(Running { engine, api: server, node, tasks, _api: api, router })
+}
+
+/// Lets browsers in too, by links that the key in the data directory signs.
+fn with_links(base: Authorization, data_dir: &DataDir) -> anyhow::Result<Authorization> {
+    let keys = Keys::new(data_dir.router_key()?.public_pem().as_bytes())?;
+    // The router of one machine speaks plain HTTP.
+    let links = Links { insecure: true, ..Links::default() };
+    Ok(Authorization { scoped_v2: Some(Arc::new(keys)), links: Some(links), ..base })
 }
 
 impl Running {
@@ -109,6 +137,8 @@ impl Running {
 
     /// Stops all parts, finishes what was begun, and flushes the store.
     pub async fn stop(mut self) {
+        // First: requests in flight still need the node.
+        self.router.drain(LAST_REQUESTS).await;
         self.tasks.shutdown().await;
         if tokio::time::timeout(LAST_PODS, self.node.ended()).await.is_err() {
             tracing::warn!("Pods are still shutting down; the next engine goes on with them");

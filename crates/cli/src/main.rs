@@ -9,6 +9,7 @@ mod engine;
 mod failure;
 mod registries;
 mod rootless;
+mod router_pod;
 mod stdio;
 
 use std::process::ExitCode;

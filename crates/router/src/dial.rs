@@ -1,10 +1,12 @@
 //! The last hop: a byte stream to a port inside a sandbox.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
+use http::HeaderValue;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
@@ -20,8 +22,16 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 pub struct Target {
     pub namespace: String,
     pub name: String,
-    pub pod_uid: String,
+    pub pod_uid: Arc<str>,
     pub address: IpAddr,
+}
+
+impl Target {
+    /// What the sandbox sees as the `Host` of a request to this port.
+    pub(crate) fn host(&self, port: u16) -> HeaderValue {
+        let host = SocketAddr::new(self.address, port).to_string();
+        HeaderValue::try_from(host).expect("an address is plain ASCII")
+    }
 }
 
 /// How bytes get into a sandbox: over TCP on a cluster, through the node on one machine.

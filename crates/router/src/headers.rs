@@ -1,23 +1,46 @@
 //! Which headers travel on, in both directions.
 
-use std::net::IpAddr;
-
 use http::header::{
-    AUTHORIZATION, CONNECTION, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN,
-    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    AUTHORIZATION, CONNECTION, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN, PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 
+use crate::serve::Peer;
+
+const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// The protocol a request wants to switch to.
+/// The protocols a request wants to switch to.
+///
+/// Never HTTP itself, nor what carries it: requests inside such a tunnel would pass without a look at their paths and
+/// methods. A server may ignore an upgrade (RFC 9110, 7.8), so the request goes on without it.
 pub fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
     let asks = headers
         .get_all(CONNECTION)
         .iter()
         .any(|value| tokens(value).any(|token| token.eq_ignore_ascii_case("upgrade")));
-    headers.get(UPGRADE).filter(|protocol| asks && !protocol.is_empty()).cloned()
+    let protocols: Vec<_> =
+        headers.get_all(UPGRADE).iter().flat_map(tokens).filter(|protocol| !carries_http(protocol)).collect();
+    let protocols = HeaderValue::try_from(protocols.join(", ")).ok()?;
+    Some(protocols).filter(|protocols| asks && !protocols.is_empty())
+}
+
+fn carries_http(protocol: &str) -> bool {
+    let name = protocol.split('/').next().unwrap_or_default().trim();
+    ["h2", "h2c", "h3", "http", "tls"].iter().any(|known| name.eq_ignore_ascii_case(known))
+}
+
+/// Whether only we may say it, in any spelling: servers that make variables of headers read `_` as `-`.
+fn is_ours(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    let begins = |wanted: &str| {
+        let mut pairs = name.bytes().zip(wanted.bytes());
+        name.len() >= wanted.len() && pairs.all(|(is, wanted)| is == wanted || (is == b'_' && wanted == b'-'))
+    };
+    let same = |wanted: &str| name.len() == wanted.len() && begins(wanted);
+    same("forwarded") || same("x-real-ip") || begins("x-forwarded-")
 }
 
 /// Makes a caller's headers fit for the sandbox at `host`.
@@ -26,8 +49,8 @@ pub fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
 /// from is replaced by what we see.
 pub fn prepare_request(
     headers: &mut HeaderMap,
-    peer: IpAddr,
-    host: HeaderValue,
+    peer: Peer,
+    host: &HeaderValue,
     upgrade: Option<&HeaderValue>,
 ) {
     let trailers = headers
@@ -35,8 +58,9 @@ pub fn prepare_request(
         .iter()
         .any(|value| tokens(value).any(|token| token.eq_ignore_ascii_case("trailers")));
     remove_hop_by_hop(headers);
+    let claims: Vec<HeaderName> = headers.keys().filter(|name| is_ours(name)).cloned().collect();
     // `Expect` is answered by our own server when the sandbox takes the body.
-    for name in [AUTHORIZATION, EXPECT, FORWARDED, FORWARDED_FOR, FORWARDED_HOST, FORWARDED_PROTO] {
+    for name in [AUTHORIZATION, EXPECT, HTTP2_SETTINGS].into_iter().chain(claims) {
         headers.remove(name);
     }
     if trailers {
@@ -47,11 +71,11 @@ pub fn prepare_request(
         headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.insert(UPGRADE, protocol.clone());
     }
-    if let Some(asked) = headers.insert(HOST, host) {
+    if let Some(asked) = headers.insert(HOST, host.clone()) {
         headers.insert(FORWARDED_HOST, asked);
     }
-    headers.insert(FORWARDED_PROTO, HeaderValue::from_static("http"));
-    if let Ok(peer) = peer.to_canonical().to_string().parse() {
+    headers.insert(FORWARDED_PROTO, HeaderValue::from_static(if peer.tls { "https" } else { "http" }));
+    if let Ok(peer) = peer.address.to_canonical().to_string().parse() {
         headers.insert(FORWARDED_FOR, peer);
     }
 }
@@ -101,7 +125,8 @@ mod tests {
         let mut headers = headers(pairs);
         let upgrade = upgrade(&headers);
         let host = HeaderValue::from_static("10.0.0.5:8888");
-        prepare_request(&mut headers, "192.0.2.7".parse().unwrap(), host, upgrade.as_ref());
+        let peer = Peer { address: "192.0.2.7".parse().unwrap(), trusted: false, tls: false };
+        prepare_request(&mut headers, peer, &host, upgrade.as_ref());
         headers
     }
 
@@ -145,7 +170,7 @@ mod tests {
             ("x-forwarded-host", "evil"),
             ("x-forwarded-proto", "https"),
         ]);
-        assert!(!seen.contains_key(FORWARDED));
+        assert!(!seen.contains_key("forwarded"));
         assert_eq!(seen[&FORWARDED_FOR], "192.0.2.7");
         assert_eq!(seen[&FORWARDED_HOST], "router:8080");
         assert_eq!(seen[&FORWARDED_PROTO], "http");

@@ -1,44 +1,45 @@
 //! One request: find the sandbox, pass the bytes.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use bytes::Bytes;
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_TYPE, COOKIE, HOST};
 use http::uri::{PathAndQuery, Uri};
-use http::{HeaderValue, Method, Request, Response, StatusCode};
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Either, Empty, Full};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version};
+use http_body_util::{Either, Empty};
 use hyper::body::{Body as _, Incoming};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
+use tokio_util::task::TaskTracker;
+use tracing::{Instrument, Span};
 
-use crate::authorize::Token;
+use crate::address::{Address, Addressing, Route};
+use crate::authorize::{Asking, Authorizer, Connection, Verdict};
+use crate::body::Body;
+use crate::connection::Caller;
 use crate::dial::Target;
 use crate::directory::Directory;
 use crate::error::Error;
-use crate::request::Address;
-use crate::upstream::{RequestBody, Upstream};
-use crate::{Limits, headers, request};
+use crate::limits::{Admission, Kind, Limiter, Meter};
+use crate::observe::{Exchange, Observe, UpstreamError};
+use crate::serve::{Peer, Phase};
+use crate::upstream::{RequestBody, ResponseBody, Upstream, is_grpc};
+use crate::{Limits, headers, tunnel};
 
-pub type Body = UnsyncBoxBody<Bytes, hyper::Error>;
-
+/// What a worker answers requests with.
 pub struct Proxy {
     pub directory: Arc<Directory>,
     pub upstream: Arc<Upstream>,
-    pub token: Token,
+    pub addressing: Addressing,
+    pub authorizer: Arc<Authorizer>,
+    pub limiter: Arc<Limiter>,
     pub limits: Limits,
-    /// Closes when the router ends; tunnels end with it.
-    pub running: watch::Receiver<bool>,
-}
-
-/// The connection a request came on.
-#[derive(Clone)]
-pub struct Caller {
-    pub address: IpAddr,
-    /// Held by tunnels too: they outlive the HTTP part of their connection.
-    pub _permit: Arc<OwnedSemaphorePermit>,
+    pub phase: watch::Receiver<Phase>,
+    /// Tunnels outlive the HTTP connection they began on.
+    pub tunnels: TaskTracker,
+    pub observe: Observe,
 }
 
 // === impl Proxy ===
@@ -48,39 +49,104 @@ impl Proxy {
         if request.uri().path() == "/healthz" {
             return healthy();
         }
-        let method = request.method().clone();
-        let response = self.forward(request, caller).await.unwrap_or_else(|error| {
-            tracing::debug!(%method, status = error.status().as_u16(), detail = %error, "refused");
-            error.response().map(|body| body.map_err(|never| match never {}).boxed_unsync())
+        let is_grpc = is_grpc(request.headers());
+        let mut exchange = Exchange::begin(&self.observe, &request, caller.peer.address);
+        let span = exchange.as_ref().map_or_else(Span::none, |exchange| exchange.span().clone());
+        let answered = self.forward(request, caller, &mut exchange).instrument(span).await;
+        let response = answered.unwrap_or_else(|error| {
+            tracing::debug!(status = error.status().as_u16(), detail = %error, "request refused");
+            let response = if is_grpc { error.grpc_response() } else { error.response() };
+            response.map(Body::own)
         });
-        tracing::trace!(%method, status = response.status().as_u16(), "answered");
-        response
+        if let Some(exchange) = &mut exchange {
+            exchange.answered(response.status());
+        }
+        response.map(|body| body.reporting(exchange))
     }
 
-    async fn forward(&self, mut request: Request<Incoming>, caller: Caller) -> Result<Response<Body>, Error> {
+    async fn forward(
+        &self,
+        mut request: Request<Incoming>,
+        caller: Caller,
+        exchange: &mut Option<Exchange>,
+    ) -> Result<Response<Body>, Error> {
         if request.method() == Method::CONNECT {
             return Err(Error::MethodNotAllowed);
         }
-        let address = request::parse(request.headers())?;
-        let found = self.directory.lookup(&address);
-        request::check_pod_address(address.pod_address, found.known_address())?;
-        self.token.check(request.headers())?;
-        let target = found.target(&address)?;
-
+        // A host without a path is for CONNECT alone; a proxy in front may have read it as something else.
+        if request.uri().authority().is_some() && request.uri().scheme().is_none() {
+            return Err(Error::TargetInvalid);
+        }
+        // Which sandbox, who may, how much: nothing before the directory depends on which sandboxes exist.
+        self.limiter.check_head(request.headers())?;
+        let mut route = self.addressing.route(request.uri(), request.headers())?;
+        if let Some(exchange) = exchange {
+            let Address { namespace, name, .. } = &route.address;
+            exchange.names(namespace, name, self.directory.has_namespace(namespace));
+        }
+        let client = self.limiter.client_address(caller.peer.address, request.headers());
+        let pass = match self.authorize(&request, &route, &caller, client, exchange.as_ref()).await? {
+            Verdict::Allow(pass) => pass,
+            Verdict::Redirect(response) => return Ok(response.map(Body::own)),
+        };
+        pass.bind(&mut route.address);
         let upgrade = headers::upgrade(request.headers());
+        let kind = if upgrade.is_some() { Kind::Tunnel } else { Kind::Request };
+        let admission = self.limiter.admit(&pass.identity, client, &route.address, kind)?;
+        let address = &route.address;
+        let target = self.directory.resolve(address).await?;
+        self.authorizer.clean_request(&route, &mut request);
+
         let tunnel = upgrade.as_ref().map(|_| hyper::upgrade::on(&mut request));
-        let outgoing = outgoing(request, &target, &address, caller.address, upgrade.as_ref());
-        let mut response = self.exchange(&target, &address, outgoing).await?;
+        let meter = self.limiter.meter();
+        let mut outgoing = outgoing(request, &target, address, caller.peer, upgrade.as_ref(), &meter);
+        if let Some(exchange) = exchange {
+            exchange.propagate(outgoing.headers_mut());
+        }
+        let response = self.exchange(&target, address, outgoing).await;
+        let mut response = response.map_err(|error| meter.exceeded().map_or(error, Error::from))?;
 
         let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-        match tunnel {
-            Some(tunnel) if switched => self.carry(tunnel, hyper::upgrade::on(&mut response), caller),
-            // Nobody asked for another protocol, so nobody can speak it.
-            None if switched => return Err(Error::Unreachable { name: address.name }),
-            _ => {}
-        }
         headers::prepare_response(response.headers_mut(), switched);
-        Ok(response.map(BodyExt::boxed_unsync))
+        self.authorizer.clean_response(response.headers_mut());
+        route.protect_origin(response.headers_mut());
+        match tunnel {
+            Some(tunnel) if switched => {
+                let tunnel = (tunnel, hyper::upgrade::on(&mut response));
+                self.carry(tunnel, (caller, admission, exchange.take()));
+                Ok(response.map(|body| Body::sandbox(body, Admission::default())))
+            }
+            // Without an upgrade in the request, the caller cannot speak another protocol.
+            None if switched => Err(Error::Unreachable { name: route.address.name }),
+            _ => Ok(response.map(|body| Body::sandbox(body, admission))),
+        }
+    }
+
+    async fn authorize(
+        &self,
+        request: &Request<Incoming>,
+        route: &Route,
+        caller: &Caller,
+        client: IpAddr,
+        exchange: Option<&Exchange>,
+    ) -> Result<Verdict, Error> {
+        self.limiter.check_refusals(client)?;
+        let Peer { trusted, tls, .. } = caller.peer;
+        let asking = Asking {
+            method: request.method(),
+            uri: request.uri(),
+            headers: request.headers(),
+            route,
+            connection: Connection { trusted, tls },
+        };
+        let verdict = self.authorizer.authorize(asking).await;
+        if let Err(Error::Refused(_)) = verdict {
+            self.limiter.count_refusal(client);
+        }
+        if let Some(exchange) = exchange {
+            exchange.authorized(verdict.is_ok());
+        }
+        verdict
     }
 
     async fn exchange(
@@ -88,48 +154,46 @@ impl Proxy {
         target: &Target,
         address: &Address,
         request: Request<RequestBody>,
-    ) -> Result<Response<crate::upstream::ResponseBody>, Error> {
+    ) -> Result<Response<ResponseBody>, Error> {
         let limit = self.limits.response_timeout;
         let limit = address.timeout.map_or(limit, |asked| asked.min(limit));
         match tokio::time::timeout(limit, self.upstream.send(target, address.port, request)).await {
             Ok(Ok(response)) => Ok(response),
+            Ok(Err(error)) if error.is_callers() => Err(Error::BodyInvalid),
             Ok(Err(error)) => {
-                let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-                tracing::info!(namespace = %address.namespace, sandbox = %address.name, port = address.port, %error, %cause, "sandbox unreachable");
+                self.observe.upstream_error(&address.namespace, error.reason());
+                let error = &error as &dyn std::error::Error;
+                tracing::info!(namespace = %address.namespace, sandbox = %address.name, port = address.port, error, "sandbox unreachable");
                 Err(Error::Unreachable { name: address.name.clone() })
             }
-            Err(_) => Err(Error::TimedOut { name: address.name.clone() }),
+            Err(_) => {
+                self.observe.upstream_error(&address.namespace, UpstreamError::Timeout);
+                Err(Error::TimedOut { name: address.name.clone() })
+            }
         }
     }
 
-    /// Passes bytes both ways until one side ends, or the router does.
-    fn carry(&self, caller_side: OnUpgrade, sandbox_side: OnUpgrade, caller: Caller) {
-        let mut running = self.running.clone();
-        tokio::spawn(async move {
-            let tunnel = async {
-                let (caller_side, sandbox_side) = tokio::try_join!(caller_side, sandbox_side)?;
-                let (mut caller_side, mut sandbox_side) =
-                    (TokioIo::new(caller_side), TokioIo::new(sandbox_side));
-                // How a tunnel ends is its users' business.
-                let _ = tokio::io::copy_bidirectional(&mut caller_side, &mut sandbox_side).await;
-                Ok::<_, hyper::Error>(())
-            };
-            tokio::select! {
-                _ = tunnel => {}
-                () = closed(&mut running) => {}
+    /// Passes bytes both ways until both sides have ended, or the router does; `held` lasts as long.
+    fn carry(&self, sides: (OnUpgrade, OnUpgrade), held: (Caller, Admission, Option<Exchange>)) {
+        let Limits { tunnel_idle_timeout: idle, tunnel_lifetime: lifetime, .. } = self.limits;
+        self.tunnels.spawn(async move {
+            let (caller, admission, mut exchange) = held;
+            if let Some(exchange) = &mut exchange {
+                exchange.answered(StatusCode::SWITCHING_PROTOCOLS);
             }
-            drop(caller);
+            if let Ok((caller_side, sandbox_side)) = tokio::try_join!(sides.0, sides.1) {
+                let (caller_side, sandbox_side) = (TokioIo::new(caller_side), TokioIo::new(sandbox_side));
+                let carrying = tunnel::carry(caller_side, sandbox_side, idle);
+                // Both sides see how the tunnel ends; there is nothing to add to that.
+                let _ = tokio::time::timeout(lifetime.unwrap_or(Duration::MAX), carrying).await;
+            }
+            drop((caller, admission, exchange));
         });
     }
 }
 
-async fn closed(running: &mut watch::Receiver<bool>) {
-    while running.changed().await.is_ok() {}
-}
-
 fn healthy() -> Response<Body> {
-    let body = Full::from(r#"{"status":"ok"}"#).map_err(|never| match never {}).boxed_unsync();
-    let mut response = Response::new(body);
+    let mut response = Response::new(Body::own(r#"{"status":"ok"}"#));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
@@ -139,17 +203,48 @@ fn outgoing(
     request: Request<Incoming>,
     target: &Target,
     address: &Address,
-    peer: IpAddr,
+    peer: Peer,
     upgrade: Option<&HeaderValue>,
+    meter: &Meter,
 ) -> Request<RequestBody> {
     let (mut head, body) = request.into_parts();
+    if head.version == Version::HTTP_2 {
+        adapt_http2(&mut head.headers, &head.uri);
+    }
+    let host = target.host(address.port);
     let path = head.uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
-    head.uri = Uri::from(path);
-    head.version = http::Version::HTTP_11;
     head.extensions.clear();
-    let host = SocketAddr::new(target.address, address.port).to_string();
-    let host = HeaderValue::try_from(host).expect("an address is plain ASCII");
-    headers::prepare_request(&mut head.headers, peer, host, upgrade);
-    let body = if body.is_end_stream() { Either::Right(Empty::new()) } else { Either::Left(body) };
+    headers::prepare_request(&mut head.headers, peer, &host, upgrade);
+    if is_grpc(&head.headers) {
+        head.version = Version::HTTP_2;
+        head.headers.remove(HOST);
+        head.uri = absolute(&host, path);
+    } else {
+        head.version = Version::HTTP_11;
+        head.uri = Uri::from(path);
+    }
+    let body =
+        if body.is_end_stream() { Either::Right(Empty::new()) } else { Either::Left(meter.watch(body)) };
     Request::from_parts(head, body)
+}
+
+/// HTTP/2 names the host in a pseudo-header and may split cookies (RFC 9113, 8.2.3 and 8.3.1); HTTP/1.1 does neither.
+fn adapt_http2(headers: &mut HeaderMap, uri: &Uri) {
+    if let Some(authority) =
+        uri.authority().and_then(|authority| HeaderValue::from_str(authority.as_str()).ok())
+    {
+        headers.insert(HOST, authority);
+    }
+    if headers.get_all(COOKIE).iter().count() > 1 {
+        let all: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+        if let Ok(joined) = HeaderValue::from_bytes(&all.join(&b"; "[..])) {
+            headers.insert(COOKIE, joined);
+        }
+    }
+}
+
+fn absolute(host: &HeaderValue, path: PathAndQuery) -> Uri {
+    let host = host.to_str().unwrap_or_default();
+    let uri = Uri::builder().scheme("http").authority(host).path_and_query(path).build();
+    uri.expect("an address and the path of a request make a URI")
 }

@@ -7,6 +7,7 @@ mod down;
 mod exec;
 pub mod image;
 mod kubeconfig;
+mod link;
 mod logs;
 mod migrate;
 mod ps;
@@ -33,6 +34,7 @@ pub async fn run(data_dir: &DataDir, command: Command) -> anyhow::Result<ExitCod
         Command::Logs(logs) => logs::run(data_dir, logs).await,
         Command::Cp(cp) => cp::run(data_dir, cp).await,
         Command::Top(top) => top::run(data_dir, top).await,
+        Command::Link(link) => link::run(data_dir, link).await,
         Command::Stop(stop) => stop::run(data_dir, stop).await,
         Command::Start(start) => start::run(data_dir, start).await,
         Command::Volume(volume) => volume::run(data_dir, volume).await,

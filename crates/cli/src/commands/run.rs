@@ -91,7 +91,8 @@ fn main_process(run: &Run) -> Vec<&str> {
     match () {
         () if run.detach => run.command.iter().map(String::as_str).collect(),
         () if run.image == HOST => Vec::new(),
-        () => vec!["/.asb/sandboxd"],
+        // On the engine's own port: all others are left to programs that the user starts.
+        () => vec!["/.asb/sandboxd", "--listen-host", "127.0.0.1", "--port", "28888"],
     }
 }
 

@@ -6,9 +6,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context;
+use asb_router::Addressing;
+use clap::ValueEnum;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::args::Up;
+use crate::args::{RouterAuthz, Up};
 use crate::data_dir::{DataDir, Engine};
 use crate::failure::hinted;
 use crate::{connect, engine};
@@ -31,6 +33,7 @@ pub async fn run(data_dir: &DataDir, up: Up) -> anyhow::Result<ExitCode> {
     let last = data_dir.last_engine();
     let api = address(up.api, last.as_ref().map(|last| last.api.as_str()));
     let router = address(up.router, last.as_ref().map(|last| last.router.as_str()));
+    let authorization = authorization(up.router_authz, router, || data_dir.router_token())?;
     let mut signals = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
     let node = asb_node::Config {
         data_dir: data_dir.path().to_owned(),
@@ -39,7 +42,12 @@ pub async fn run(data_dir: &DataDir, up: Up) -> anyhow::Result<ExitCode> {
         host_paths: up.allow_host_path,
         allow_privileged: up.allow_privileged,
     };
-    let mut running = engine::start(data_dir, api, router, node).await?;
+    let addressing = Addressing {
+        domain: Some(up.router_domain),
+        path_prefix: up.router_path_prefix,
+        ..Addressing::default()
+    };
+    let mut running = engine::start(data_dir, api, (router, addressing, authorization), node).await?;
     data_dir.announce(&running.engine)?;
     say_ready(data_dir, &running.engine, up.json)?;
     let [terminate, interrupt] = &mut signals;
@@ -69,11 +77,17 @@ fn detach(data_dir: &DataDir, up: &Up) -> anyhow::Result<ExitCode> {
             let flag = |name: &str, value: Option<SocketAddr>| {
                 value.map(|value| [name.to_owned(), value.to_string()])
             };
+            let path_prefix = up.router_path_prefix.as_ref();
+            let path_prefix =
+                path_prefix.map(|prefix| ["--router-path-prefix".to_owned(), prefix.as_str().to_owned()]);
             let options: Vec<_> = [flag("--api", up.api), flag("--router", up.router)]
                 .into_iter()
                 .flatten()
                 .flatten()
                 .chain(up.registries.flags())
+                .chain(["--router-domain".to_owned(), up.router_domain.as_str().to_owned()])
+                .chain(path_prefix.into_iter().flatten())
+                .chain(router_authz(up.router_authz))
                 .chain(["--disk-floor".to_owned(), up.disk_floor.to_string()])
                 .chain(host_paths(&up.allow_host_path)?)
                 .chain(up.allow_privileged.then(|| "--allow-privileged".to_owned()))
@@ -84,6 +98,29 @@ fn detach(data_dir: &DataDir, up: &Up) -> anyhow::Result<ExitCode> {
     };
     say_ready(data_dir, &engine, up.json)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Who may pass the router. Letting every caller in is for programs of this machine only.
+fn authorization(
+    mode: RouterAuthz,
+    router: SocketAddr,
+    token: impl FnOnce() -> anyhow::Result<String>,
+) -> anyhow::Result<asb_router::Authorization> {
+    match mode {
+        RouterAuthz::Token => Ok(asb_router::Authorization::shared_token(&token()?)),
+        RouterAuthz::AllowAll if router.ip().is_loopback() => Ok(asb_router::Authorization::allow_all()),
+        RouterAuthz::AllowAll => Err(hinted(
+            format!(
+                "--router-authz allow-all: the router would listen on {router}, which other machines may reach"
+            ),
+            "give it a loopback address, as in `--router 127.0.0.1:8080`, or keep `--router-authz token`",
+        )),
+    }
+}
+
+fn router_authz(mode: RouterAuthz) -> Vec<String> {
+    let value = mode.to_possible_value();
+    value.map(|value| vec!["--router-authz".to_owned(), value.get_name().to_owned()]).unwrap_or_default()
 }
 
 /// Flags for an engine that is started somewhere else.
@@ -113,4 +150,24 @@ fn say_ready(data_dir: &DataDir, engine: &Engine, json: bool) -> anyhow::Result<
         writeln!(out, "  kubectl export KUBECONFIG={}", kubeconfig.display())?;
     }
     Ok(out.flush()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_caller_may_pass_only_on_a_loopback_address() {
+        let token = || Ok("secret".to_owned());
+        for address in ["127.0.0.1:80", "127.8.9.10:80", "[::1]:80"] {
+            let it = authorization(RouterAuthz::AllowAll, address.parse().unwrap(), token).unwrap();
+            assert!(it.allow_all, "{address}");
+        }
+        for address in ["0.0.0.0:80", "192.0.2.1:80", "[::]:80", "[::ffff:127.0.0.1]:80"] {
+            let error = authorization(RouterAuthz::AllowAll, address.parse().unwrap(), token).err().unwrap();
+            assert!(error.to_string().contains("--router-authz allow-all"), "{error}");
+        }
+        let it = authorization(RouterAuthz::Token, "0.0.0.0:80".parse().unwrap(), token).unwrap();
+        assert!(!it.allow_all && !it.tokens.is_empty());
+    }
 }

@@ -1,143 +1,245 @@
-//! Where every sandbox is, from watches of Pods and Sandboxes.
+//! Where every sandbox is, from watches of Sandboxes and Pods.
 //!
 //! ```text
-//! [ Pod ] ─► pods: Sandbox UID ─► target ◄─ namespace/name        who can be reached
-//! [ Sandbox ] ─► sandboxes: namespace/name ─► mode, readiness     why somebody cannot
+//! [ Sandbox ] ─► UID, mode, controlled by a pool?  ┐
+//!                                                  ├─► index ─► lookup: Ready(target) · Unclaimed · Suspended · NotReady · Unknown
+//! [ Pod ]     ─► UID of its Sandbox, address       ┘      │
+//!                                                         └─► wakes requests that are held for this name
 //! ```
 //!
-//! Both tables are plain values; `watch` is the only part that does I/O.
+//! A client learns from the API that its sandbox is Ready, and its first request may arrive before the router's own
+//! watch has seen the same change. So a request is never refused on the first look: [`Directory::resolve`] holds it
+//! until the watch reports a change that makes the sandbox reachable, for as long as [`Hold`] allows.
+//!
+//! `index` is a plain value; `watch` is the only part that does I/O.
 
+mod hold;
+mod index;
 mod objects;
-mod pods;
-mod sandboxes;
 mod watch;
 
-use std::net::IpAddr;
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
-use pods::Pods;
-use sandboxes::{Sandboxes, State};
+use tokio::time::Instant;
 
+use crate::address::Address;
 use crate::dial::Target;
 use crate::error::Error;
-use crate::request::Address;
+use hold::Waiters;
+use index::Index;
 
+pub use hold::Hold;
 pub use watch::{Watching, watch};
 
-/// The namespace and name of an object.
+/// The namespace and name of a Sandbox.
 type Key = (String, String);
 
-#[derive(Default)]
 pub struct Directory {
-    pods: RwLock<Pods>,
-    sandboxes: RwLock<Sandboxes>,
+    index: RwLock<Index>,
+    waiters: Waiters,
+    hold: Hold,
 }
 
 /// What the directory knows about an address.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Found {
-    Ready(Target),
+    Ready(Arc<Target>),
+    /// A pool controls it and no claim has it: by name it does not exist.
+    Unclaimed,
     Suspended,
-    NotReady { reason: String },
+    NotReady {
+        /// The message of its Ready condition; empty when there is none.
+        message: String,
+        /// Waiting will not help: its Pod has ended, or its spec is invalid.
+        is_final: bool,
+    },
     Unknown,
 }
 
 // === impl Directory ===
 
 impl Directory {
+    pub fn new(hold: Hold) -> Self {
+        Self { index: RwLock::default(), waiters: Waiters::new(hold.requests), hold }
+    }
+
     pub fn lookup(&self, address: &Address) -> Found {
-        let pods = self.pods.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(target) = pods.find(&address.namespace, &address.name, address.uid.as_deref()) {
-            return Found::Ready(target.clone());
+        self.index.read().unwrap_or_else(PoisonError::into_inner).lookup(address)
+    }
+
+    /// Looks `address` up, and holds the request while the sandbox is not reachable but may soon be.
+    pub async fn resolve(&self, address: &Address) -> Result<Arc<Target>, Error> {
+        match self.lookup(address) {
+            Found::Ready(target) => Ok(target),
+            _ => self.wait(address).await.into_target(address),
         }
-        drop(pods);
-        let sandboxes = self.sandboxes.read().unwrap_or_else(PoisonError::into_inner);
-        match sandboxes.find(&address.namespace, &address.name) {
-            None => Found::Unknown,
-            Some(State::Suspended) => Found::Suspended,
-            Some(State::Running { reason }) => Found::NotReady { reason: reason.clone() },
+    }
+
+    /// True when some Sandbox of this namespace is known. Bounds the namespaces that metrics may name.
+    pub fn has_namespace(&self, namespace: &str) -> bool {
+        self.index.read().unwrap_or_else(PoisonError::into_inner).has_namespace(namespace)
+    }
+
+    async fn wait(&self, address: &Address) -> Found {
+        let began = Instant::now();
+        let Some(waiter) = self.waiters.enter((address.namespace.clone(), address.name.clone())) else {
+            return self.lookup(address);
+        };
+        loop {
+            // Registered before the look: a change in between wakes this request.
+            let changed = waiter.changed();
+            let found = self.lookup(address);
+            let until =
+                began + address.timeout.map_or(self.hold.of(&found), |own| own.min(self.hold.of(&found)));
+            if matches!(found, Found::Ready(_)) || tokio::time::timeout_at(until, changed).await.is_err() {
+                return found;
+            }
         }
+    }
+
+    /// Changes the index, and wakes the requests that are held for the Sandboxes it names.
+    fn change(&self, change: impl FnOnce(&mut Index) -> Vec<Key>) {
+        let touched = change(&mut self.index.write().unwrap_or_else(PoisonError::into_inner));
+        self.waiters.wake(&touched);
     }
 }
 
 // === impl Found ===
 
 impl Found {
-    /// Where the sandbox is, if it can be reached.
-    pub fn known_address(&self) -> Option<IpAddr> {
-        match self {
-            Self::Ready(target) => Some(target.address),
-            _ => None,
-        }
-    }
-
     /// The target, or why `address` cannot be served.
-    pub fn target(self, address: &Address) -> Result<Target, Error> {
+    fn into_target(self, address: &Address) -> Result<Arc<Target>, Error> {
         let sandbox = || format!("{}/{}", address.namespace, address.name);
         match self {
-            // `X-Sandbox-Pod-IP` is not asked. A caller may not choose addresses: one that could would reach everything
-            // the router's network reaches. Nor is a wrong one refused: clients keep the address they saw first, and
-            // after a suspend and resume it is an old one while the name still says exactly whom they mean.
+            // `X-Sandbox-Pod-IP` is not used. A caller that could choose addresses would reach everything that the
+            // router's network reaches. Nor is an outdated one refused: clients keep the address they saw first, and
+            // after a suspend and resume the name still says which sandbox they mean.
             Self::Ready(target) => Ok(target),
             Self::Suspended => {
                 Err(Error::Suspended { namespace: address.namespace.clone(), name: address.name.clone() })
             }
-            Self::NotReady { reason } => Err(Error::NotReady { sandbox: sandbox(), reason }),
-            Self::Unknown => Err(Error::Unknown { sandbox: sandbox() }),
+            Self::NotReady { message, .. } => Err(Error::NotReady { sandbox: sandbox(), reason: message }),
+            Self::Unclaimed | Self::Unknown => Err(Error::Unknown { sandbox: sandbox() }),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use serde_json::json;
 
-    use super::watch::Table;
     use super::*;
+    use objects::{test_pod, test_sandbox};
 
     fn address(name: &str) -> Address {
-        Address {
-            namespace: "ns".to_owned(),
-            name: name.to_owned(),
-            port: 8888,
-            uid: None,
-            pod_address: None,
-            timeout: None,
-        }
+        Address::new("ns", name, 8888)
     }
 
-    #[test]
-    fn each_state_of_a_sandbox_has_its_answer() {
-        let directory = Directory::default();
-        let pod = objects::test_pod("web", "uid-web", json!({}));
-        directory.pods.write().unwrap().apply(pod);
-        for (name, spec, condition) in [
-            ("asleep", json!({"operatingMode": "Suspended"}), json!({"type": "Ready", "status": "False"})),
-            ("early", json!({}), json!({"type": "Ready", "status": "False", "message": "Pod is Pending"})),
+    fn directory(hold: Hold) -> Arc<Directory> {
+        Arc::new(Directory::new(hold))
+    }
+
+    /// A request that is held, and the change that ends the wait.
+    async fn held(before: impl FnOnce(&mut Index), then: impl FnOnce(&mut Index) -> Vec<Key>) -> Arc<Target> {
+        let directory = directory(Hold::default());
+        directory.index.write().map(|mut index| before(&mut index)).unwrap();
+        let asking = {
+            let directory = directory.clone();
+            tokio::spawn(async move { directory.resolve(&address("web")).await })
+        };
+        tokio::task::yield_now().await;
+        assert!(!asking.is_finished(), "the request is held");
+        directory.change(then);
+        asking.await.unwrap().expect("the change makes it reachable")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_is_ahead_of_the_watch_is_held_until_the_claim_is_seen() {
+        let member = json!({"metadata": {"ownerReferences": [{
+            "apiVersion": "extensions.agents.x-k8s.io/v1beta1", "kind": "SandboxWarmPool", "name": "p", "uid": "p", "controller": true,
+        }]}});
+        let target = held(
+            |index| {
+                index.apply_sandbox(test_sandbox("web", "u1", member));
+                index.apply_pod(test_pod(
+                    "web",
+                    "u1",
+                    json!({"metadata": {"labels": {"agents.x-k8s.io/warm-pool-sandbox": "x"}}}),
+                ));
+            },
+            |index| index.apply_sandbox(test_sandbox("web", "u1", json!({}))),
+        )
+        .await;
+        assert_eq!(target.address.to_string(), "10.0.0.5");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_for_a_sandbox_that_was_just_created_is_held_until_its_pod_is_ready() {
+        held(|_| (), |index| index.apply_pod(test_pod("web", "u1", json!({})))).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_for_a_sandbox_that_resumes_is_held_until_it_is_seen_to_run() {
+        held(
+            |index| {
+                index.apply_sandbox(test_sandbox(
+                    "web",
+                    "u1",
+                    json!({"spec": {"operatingMode": "Suspended"}}),
+                ));
+                index.apply_pod(test_pod("web", "u1", json!({})));
+            },
+            |index| index.apply_sandbox(test_sandbox("web", "u1", json!({}))),
+        )
+        .await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_is_not_held_for_longer_than_its_state_deserves() {
+        let hold = Hold::default();
+        for (patch, limit) in [
+            (json!({"spec": {"operatingMode": "Suspended"}}), hold.watch_lag),
+            (
+                json!({"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "PodFailed"}]}}),
+                hold.watch_lag,
+            ),
+            (
+                json!({"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "DependenciesNotReady"}]}}),
+                hold.starting,
+            ),
         ] {
-            let sandbox = json!({
-                "metadata": {"namespace": "ns", "name": name}, "spec": spec, "status": {"conditions": [condition]},
-            });
-            directory.sandboxes.write().unwrap().apply(serde_json::from_value(sandbox).unwrap());
+            let directory = directory(hold.clone());
+            directory.change(|index| index.apply_sandbox(test_sandbox("web", "u1", patch)));
+            let began = Instant::now();
+            assert!(directory.resolve(&address("web")).await.is_err());
+            assert_eq!(began.elapsed().as_millis(), limit.as_millis());
         }
-        assert_eq!(directory.lookup(&address("web")).known_address(), Some([10, 0, 0, 5].into()));
-        assert_eq!(directory.lookup(&address("asleep")), Found::Suspended);
-        assert_eq!(
-            directory.lookup(&address("early")),
-            Found::NotReady { reason: "Pod is Pending".to_owned() }
-        );
-        assert_eq!(directory.lookup(&address("nobody")), Found::Unknown);
     }
 
-    #[test]
-    fn the_callers_idea_of_an_address_changes_nothing() {
-        let directory = Directory::default();
-        directory.pods.write().unwrap().apply(objects::test_pod("web", "uid-web", json!({})));
+    #[tokio::test(start_paused = true)]
+    async fn the_callers_own_time_limit_ends_the_wait() {
+        let directory = directory(Hold::default());
         let mut address = address("web");
-        let told = directory.lookup(&address).target(&address).unwrap();
-        for given in [[10, 0, 0, 5], [10, 0, 0, 6]] {
-            address.pod_address = Some(given.into());
-            assert_eq!(directory.lookup(&address).target(&address), Ok(told.clone()));
-        }
+        address.timeout = Some(Duration::from_millis(30));
+        let began = Instant::now();
+        assert!(matches!(directory.resolve(&address).await, Err(Error::Unknown { .. })));
+        assert_eq!(began.elapsed().as_millis(), 30);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn when_too_many_requests_are_held_the_next_is_answered_at_once() {
+        let directory = directory(Hold { requests: 1, ..Hold::default() });
+        let first = {
+            let directory = directory.clone();
+            tokio::spawn(async move { directory.resolve(&address("a")).await })
+        };
+        tokio::task::yield_now().await;
+        let began = Instant::now();
+        assert!(directory.resolve(&address("b")).await.is_err());
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        assert!(first.await.unwrap().is_err());
+        assert!(directory.waiters.is_empty(), "nothing is left behind");
     }
 }

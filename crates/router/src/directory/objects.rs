@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::{NamespaceResourceScope, ObjectMeta};
 use serde::Deserialize;
 
@@ -50,10 +51,11 @@ pub struct Condition {
     pub kind: String,
     pub status: String,
     #[serde(default)]
+    pub reason: String,
+    #[serde(default)]
     pub message: String,
 }
 
-/// The condition that decides whether somebody can be reached.
 pub fn ready(conditions: &[Condition]) -> Option<&Condition> {
     conditions.iter().find(|condition| condition.kind == "Ready")
 }
@@ -62,8 +64,14 @@ pub fn key(metadata: &ObjectMeta) -> Key {
     (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
 }
 
-/// Waits in a pool for somebody to claim it.
-pub fn is_pool_member(metadata: &ObjectMeta) -> bool {
+/// The reference to the controller of an object, if it is of this kind. Older objects name an older version of the group.
+pub fn controller<'a>(metadata: &'a ObjectMeta, group: &str, kind: &str) -> Option<&'a OwnerReference> {
+    let owner = metadata.owner_references.as_ref()?.iter().find(|owner| owner.controller == Some(true))?;
+    let is_it = owner.kind == kind && owner.api_version.split('/').next() == Some(group);
+    is_it.then_some(owner)
+}
+
+pub fn is_labelled_pool_member(metadata: &ObjectMeta) -> bool {
     metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(asb_types::key::WARM_POOL_SANDBOX))
 }
 
@@ -131,6 +139,14 @@ pub fn test_pod(name: &str, sandbox_uid: &str, patch: serde_json::Value) -> Pod 
     });
     merge(&mut pod, patch);
     serde_json::from_value(pod).unwrap()
+}
+
+/// A Sandbox that should run; `patch` is merged into it.
+#[cfg(test)]
+pub fn test_sandbox(name: &str, uid: &str, patch: serde_json::Value) -> Sandbox {
+    let mut sandbox = serde_json::json!({"metadata": {"namespace": "ns", "name": name, "uid": uid}});
+    merge(&mut sandbox, patch);
+    serde_json::from_value(sandbox).unwrap()
 }
 
 #[cfg(test)]

@@ -1,10 +1,9 @@
 //! Whom a caller can reach, and what it is told otherwise.
 
-use asb_router::Limits;
 use serde_json::json;
 
 use crate::api::{pod, sandbox};
-use crate::world::World;
+use crate::world::{World, quick_to_refuse};
 
 async fn ask(world: &World, headers: &str) -> (u16, String) {
     let answer = world.send(&format!("GET / HTTP/1.1\r\nHost: r\r\n{headers}"), b"").await;
@@ -41,10 +40,14 @@ async fn a_caller_may_not_choose_an_address() {
 
 #[tokio::test]
 async fn the_token_is_asked_for_after_the_shape_and_before_the_directory() {
-    let world = World::with(Some("secret"), Limits::default()).await;
+    let world = World::with(Some("secret"), quick_to_refuse()).await;
     let refused = (401, "unauthenticated".to_owned());
     assert_eq!(ask(&world, "X-Sandbox-ID: web\r\n").await, refused);
-    assert_eq!(ask(&world, "X-Sandbox-ID: unknown\r\n").await, refused, "who exists is nobody's business");
+    assert_eq!(
+        ask(&world, "X-Sandbox-ID: unknown\r\n").await,
+        refused,
+        "a refused caller does not learn which sandboxes exist"
+    );
     assert_eq!(ask(&world, "X-Sandbox-ID: web\r\nAuthorization: Bearer wrong!\r\n").await, refused);
     assert_eq!(ask(&world, "X-Sandbox-ID: Bad\r\n").await.0, 400);
     assert_eq!(ask(&world, "X-Sandbox-ID: web\r\nAuthorization: bearer secret\r\n").await.0, 418);
@@ -67,8 +70,39 @@ async fn a_sandbox_that_cannot_be_reached_says_why() {
 
     world.api.apply(sandbox("asleep", "Suspended", ""));
     let asleep = world.eventually("asleep", 503).await;
-    assert!(asleep.detail().starts_with("Sandbox \"default/asleep\" is suspended. Resume it with: kubectl"));
+    assert_eq!(asleep.detail(), "Sandbox \"default/asleep\" is suspended.");
+    assert!(asleep.json()["hint"].as_str().unwrap().starts_with("Resume it with: kubectl"));
     assert!(!asleep.head.contains("retry-after"), "waiting does not wake it");
+}
+
+/// The path of a user: the API says Ready, and the first request arrives before the router's watch has seen it.
+#[tokio::test]
+async fn a_request_that_is_ahead_of_the_watch_is_held_and_answered() {
+    let world = World::with(None, Default::default()).await;
+    let mut member = sandbox("member", "Running", "");
+    member["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "extensions.agents.x-k8s.io/v1beta1", "kind": "SandboxWarmPool", "name": "pool", "uid": "pool", "controller": true,
+    }]);
+    let mut labelled = pod("member");
+    labelled["metadata"]["labels"]["agents.x-k8s.io/warm-pool-sandbox"] = json!("pool");
+    world.api.apply(member.clone());
+    world.api.apply(labelled);
+    world.api.apply(sandbox("asleep", "Suspended", ""));
+    let claimed = async {
+        // The Pod keeps the label of the pool for a moment longer; the Sandbox alone decides.
+        member["metadata"]["ownerReferences"][0]["kind"] = json!("SandboxClaim");
+        world.api.apply(member);
+        world.api.apply(pod("created"));
+        world.api.apply(sandbox("asleep", "Running", ""));
+        world.api.apply(pod("asleep"));
+    };
+    let ((member, _), (created, _), (asleep, _), ()) = tokio::join!(
+        ask(&world, "X-Sandbox-ID: member\r\n"),
+        ask(&world, "X-Sandbox-ID: created\r\n"),
+        ask(&world, "X-Sandbox-ID: asleep\r\n"),
+        claimed,
+    );
+    assert_eq!((member, created, asleep), (418, 418, 418));
 }
 
 #[tokio::test]

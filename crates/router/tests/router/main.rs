@@ -2,8 +2,13 @@
 #![allow(clippy::unwrap_used)]
 
 mod api;
+mod attack;
 mod directory;
+mod fuzz;
+mod http2;
 mod lifecycle;
 mod proxying;
+mod recording;
 mod sandbox;
+mod smuggling;
 mod world;

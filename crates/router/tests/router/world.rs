@@ -1,10 +1,11 @@
 //! A router with one Ready sandbox called `web`, and a client that writes its own bytes.
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use asb_router::{Config, Limits, Serving, serve};
+use asb_router::{Authorization, Config, Hold, Limits, Serving, serve};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -28,16 +29,23 @@ pub struct Answer {
 
 impl World {
     pub async fn new() -> Self {
-        Self::with(None, Limits::default()).await
+        Self::with(None, quick_to_refuse()).await
     }
 
+    /// Without a token every caller may pass.
     pub async fn with(token: Option<&str>, limits: Limits) -> Self {
+        let authorization = token.map_or_else(Authorization::allow_all, Authorization::shared_token);
+        Self::configured(Config { authorization, limits, ..Config::default() }).await
+    }
+
+    pub async fn configured(mut config: Config) -> Self {
+        // One worker, so that every request finds the connections of the one before.
+        config.workers = NonZeroUsize::new(1);
         let api = FakeApi::default();
         api.apply(pod("web"));
         let inside = Arc::new(Inside::default());
         let address = Mutex::new(Some(inside.listen().await));
         let dial = Arc::new(CountingDial { address, dials: Mutex::default() });
-        let config = Config { token: token.map(str::to_owned), limits };
         let router = serve("127.0.0.1:0".parse().unwrap(), api.client(), dial.clone(), config).await.unwrap();
         Self { api, dial, inside, address: router.address, router }
     }
@@ -65,6 +73,23 @@ impl World {
         self.dial.dials.lock().unwrap().len()
     }
 
+    /// Connects until a request is answered.
+    pub async fn eventually_connected(&self) {
+        let asking = async {
+            loop {
+                let mut stream = self.connect().await;
+                let head = "GET /healthz HTTP/1.1\r\nHost: r\r\nConnection: close\r\n\r\n";
+                let mut seen = Vec::new();
+                if stream.write_all(head.as_bytes()).await.is_ok()
+                    && stream.read_to_end(&mut seen).await.is_ok_and(|read| read > 0)
+                {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), asking).await.expect("no connection was accepted")
+    }
+
     /// Asks for `name` until the answer has this status.
     pub async fn eventually(&self, name: &str, status: u16) -> Answer {
         let head = format!("GET / HTTP/1.1\r\nHost: router\r\nX-Sandbox-ID: {name}\r\n");
@@ -79,6 +104,12 @@ impl World {
         };
         tokio::time::timeout(Duration::from_secs(10), asking).await.expect("the status never came")
     }
+}
+
+/// Limits under which a request for a sandbox that is not there is answered soon.
+pub fn quick_to_refuse() -> Limits {
+    let soon = Duration::from_millis(20);
+    Limits { hold: Hold { watch_lag: soon, starting: soon, ..Hold::default() }, ..Limits::default() }
 }
 
 impl Answer {
@@ -96,8 +127,38 @@ impl Answer {
 
     pub fn detail(&self) -> String {
         let body = self.json();
-        assert_eq!(body.as_object().unwrap().len(), 1, "only key is `detail`: {body}");
+        assert_eq!(body.as_object().unwrap().len(), 2, "the keys are `detail` and `hint`: {body}");
+        assert!(!body["hint"].as_str().unwrap().is_empty());
         body["detail"].as_str().unwrap().to_owned()
+    }
+}
+
+/// Log lines, kept in memory.
+#[derive(Clone, Default)]
+pub struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
+    }
+}
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl tracing_subscriber::fmt::MakeWriter<'_> for Log {
+    type Writer = Self;
+
+    fn make_writer(&self) -> Self {
+        self.clone()
     }
 }
 

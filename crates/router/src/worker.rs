@@ -1,0 +1,132 @@
+//! Threads that serve connections, each with an event loop and connections into sandboxes of its own.
+//!
+//! A request stays on one thread from its first byte to the last, so that no thread ever waits for another: with one
+//! shared event loop, most of a small request's time was spent waking threads.
+
+use std::io;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::available_parallelism;
+
+use tokio::io::DuplexStream;
+use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
+use tokio_util::task::TaskTracker;
+
+use crate::Limits;
+use crate::address::Addressing;
+use crate::authorize::Authorizer;
+use crate::connection;
+use crate::dial::Dial;
+use crate::directory::Directory;
+use crate::limits::{Connected, Limiter};
+use crate::observe::Observe;
+use crate::proxy::Proxy;
+use crate::serve::{Handshake, Peer, Phase};
+use crate::upstream::Upstream;
+
+/// Beyond this, more threads do not serve more requests: the sandboxes want processors too.
+const MAX_WORKERS: usize = 8;
+
+/// A connection that a caller has made.
+pub struct Arrival {
+    pub socket: Socket,
+    pub peer: Peer,
+    pub permit: Arc<(OwnedSemaphorePermit, Connected)>,
+}
+
+pub enum Socket {
+    Tcp(std::net::TcpStream, Option<Handshake>),
+    InProcess(DuplexStream),
+}
+
+/// What all workers use.
+#[derive(Clone)]
+pub struct Shared {
+    pub directory: Arc<Directory>,
+    pub dial: Arc<dyn Dial>,
+    pub addressing: Addressing,
+    pub authorizer: Arc<Authorizer>,
+    pub limiter: Arc<Limiter>,
+    pub limits: Limits,
+    pub phase: watch::Receiver<Phase>,
+    pub observe: Observe,
+}
+
+pub struct Workers {
+    queues: Vec<mpsc::UnboundedSender<Arrival>>,
+    next: AtomicUsize,
+    /// Closes when the last worker has ended.
+    alive: watch::Sender<()>,
+}
+
+// === impl Workers ===
+
+impl Workers {
+    pub fn start(shared: &Shared, count: Option<NonZeroUsize>) -> io::Result<Self> {
+        let processors = || available_parallelism().map_or(1, usize::from).min(MAX_WORKERS);
+        let count = count.map_or_else(processors, usize::from);
+        let (alive, living) = watch::channel(());
+        let mut queues = Vec::with_capacity(count);
+        for number in 0..count {
+            let (queue, arrivals) = mpsc::unbounded_channel();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            let (shared, living) = (shared.clone(), living.clone());
+            std::thread::Builder::new().name(format!("router-{number}")).spawn(move || {
+                runtime.block_on(work(shared, arrivals));
+                drop(living);
+            })?;
+            queues.push(queue);
+        }
+        Ok(Self { queues, next: AtomicUsize::new(0), alive })
+    }
+
+    /// Gives a connection to the worker whose turn it is; `false` when that one has ended.
+    pub fn give(&self, arrival: Arrival) -> bool {
+        let number = self.next.fetch_add(1, Ordering::Relaxed) % self.queues.len();
+        self.queues[number].send(arrival).is_ok()
+    }
+
+    /// Waits until every worker has ended, after [`Phase::Draining`].
+    pub async fn drained(&self) {
+        self.alive.closed().await;
+    }
+}
+
+/// Serves connections until the router is dropped, or has drained.
+async fn work(shared: Shared, mut arrivals: mpsc::UnboundedReceiver<Arrival>) {
+    let mut phase = shared.phase.clone();
+    let connections = TaskTracker::new();
+    let retries = shared.limits.dial_retries.clone();
+    let proxy = Arc::new(Proxy {
+        directory: shared.directory,
+        upstream: Arc::new(Upstream::new(shared.dial, retries, shared.observe.clone())),
+        addressing: shared.addressing,
+        authorizer: shared.authorizer,
+        limiter: shared.limiter,
+        limits: shared.limits,
+        phase: shared.phase,
+        tunnels: connections.clone(),
+        observe: shared.observe,
+    });
+    let serving = async {
+        while let Some(arrival) = arrivals.recv().await {
+            connections.spawn(connection::serve(arrival, proxy.clone()));
+        }
+    };
+    tokio::select! {
+        () = serving => {}
+        // `Err` means that the router was dropped: then everything ends here, with this thread's event loop.
+        phase = phase.wait_for(|phase| *phase == Phase::Draining) => if phase.is_err() { return },
+    }
+    connections.close();
+    tokio::select! {
+        () = connections.wait() => {}
+        () = closed(&mut phase) => {}
+    }
+}
+
+/// Waits until the router is dropped.
+async fn closed(phase: &mut watch::Receiver<Phase>) {
+    while phase.changed().await.is_ok() {}
+}
