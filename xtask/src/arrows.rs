@@ -9,7 +9,8 @@ use serde_json::Value;
 const ARROWS: &[(&str, &[&str])] = &[
     ("asb-types", &[]),
     ("asb-controllers", &["asb-types"]),
-    ("asb-operator", &["asb-controllers", "asb-types", "asb-webhook"]),
+    ("asb-goflags", &[]),
+    ("asb-operator", &["asb-controllers", "asb-goflags", "asb-types", "asb-webhook"]),
     ("asb-apiserver", &["asb-types"]),
     ("asb-supervisor", &[]),
     ("asb-sandboxd", &[]),
@@ -18,6 +19,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("asb-network", &[]),
     ("asb-node", &["asb-network", "asb-runtime"]),
     ("asb-router", &["asb-types"]),
+    ("asb-sandbox-router", &["asb-goflags", "asb-router"]),
     ("asb-webhook", &["asb-types"]),
     (
         "asb",
@@ -29,11 +31,15 @@ const ARROWS: &[(&str, &[&str])] = &[
             "asb-operator",
             "asb-router",
             "asb-runtime",
+            "asb-sandbox-router",
             "asb-types",
         ],
     ),
     ("asb-testing", &["asb-apiserver", "asb-controllers", "asb-network", "asb-runtime", "asb-types"]),
-    ("asb-bench", &["asb-apiserver", "asb-controllers", "asb-runtime", "asb-testing", "asb-types"]),
+    (
+        "asb-bench",
+        &["asb-apiserver", "asb-controllers", "asb-router", "asb-runtime", "asb-testing", "asb-types"],
+    ),
     ("xtask", &["asb-types"]),
 ];
 

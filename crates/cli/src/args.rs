@@ -69,6 +69,9 @@ pub enum Command {
     Doctor(Doctor),
     /// Run the controllers against a Kubernetes cluster, as `agent-sandbox-controller` does
     Controller(Box<asb_operator::Options>),
+    /// Run the router against a Kubernetes cluster, as `sandbox-router` does
+    #[command(disable_help_flag = true)]
+    Router(Router),
     /// Move the objects of a cluster from v1alpha1 to v1beta1
     Migrate(Migrate),
 }
@@ -76,7 +79,7 @@ pub enum Command {
 impl Command {
     /// Whether it serves many at once, until it is told to stop.
     pub fn is_service(&self) -> bool {
-        matches!(self, Self::Up(_) | Self::Controller(_))
+        matches!(self, Self::Up(_) | Self::Controller(_) | Self::Router(_))
     }
 }
 
@@ -364,6 +367,14 @@ pub struct Kubeconfig {
     pub raw: bool,
 }
 
+/// The router reads its flags itself, because a file and the environment may hold some too.
+#[derive(Debug, clap::Args)]
+pub struct Router {
+    /// Flags of the router; `asb router --help` lists them
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "FLAG")]
+    pub flags: Vec<String>,
+}
+
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Before the upgrade:\n  asb migrate --phase bootstrap\nAfter it:\n  asb migrate --phase migrate"
@@ -395,7 +406,7 @@ pub fn init_logging(args: &Args) {
     let default = match args.command {
         Command::Up(_) => "info",
         // Has log flags of its own.
-        Command::Controller(_) => return,
+        Command::Controller(_) | Command::Router(_) => return,
         // What the client says of a request that failed comes back as the command's error.
         _ => "error,kube_client=off",
     };

@@ -12,6 +12,7 @@ mod logs;
 mod migrate;
 mod ps;
 mod rm;
+mod router;
 mod run;
 mod start;
 mod stop;
@@ -43,6 +44,7 @@ pub async fn run(data_dir: &DataDir, command: Command) -> anyhow::Result<ExitCod
         Command::Image(image) => image::run(data_dir, image).await,
         Command::Kubeconfig(kubeconfig) => kubeconfig::run(data_dir, &kubeconfig).await,
         Command::Controller(options) => Ok(controller::run(*options).await),
+        Command::Router(router) => Ok(router::run(router).await),
         Command::Migrate(migrate) => migrate::run(migrate).await,
     }
 }

@@ -1,0 +1,263 @@
+//! What is served at /metrics, under the names of the reference router.
+//!
+//! No label comes from a caller or a sandbox as it is: methods and codes are those that are known, and a namespace is
+//! one in which the directory knows the sandbox.
+
+use std::sync::atomic::AtomicI64;
+
+use asb_router::{Finished, UpstreamError};
+use http::{Method, StatusCode};
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use crate::admin::{Answer, answer, not_found};
+use crate::version::Version;
+
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const SECONDS: [f64; 14] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 180.0];
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    method: &'static str,
+    code: String,
+    sandbox_namespace: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NamespaceLabel {
+    sandbox_namespace: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ErrorLabels {
+    sandbox_namespace: String,
+    reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DecisionLabels {
+    sandbox_namespace: String,
+    decision: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabel {
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BuildInfo {
+    git_version: &'static str,
+    git_commit: &'static str,
+    build_date: &'static str,
+    go_version: &'static str,
+    compiler: &'static str,
+    platform: String,
+}
+
+pub struct Metrics {
+    registry: Registry,
+    requests: Family<RequestLabels, Counter>,
+    durations: Family<RequestLabels, Histogram, fn() -> Histogram>,
+    inflight: Gauge<i64, AtomicI64>,
+    upstream_errors: Family<ErrorLabels, Counter>,
+    upstream_retries: Family<NamespaceLabel, Counter>,
+    decisions: Family<DecisionLabels, Counter>,
+    reloads: Family<OutcomeLabel, Counter>,
+}
+
+impl Metrics {
+    pub fn new() -> Self {
+        let durations = Family::new_with_constructor((|| Histogram::new(SECONDS)) as fn() -> Histogram);
+        let mut metrics = Self {
+            registry: Registry::with_prefix("sandbox_router"),
+            requests: Family::default(),
+            durations,
+            inflight: Gauge::default(),
+            upstream_errors: Family::default(),
+            upstream_retries: Family::default(),
+            decisions: Family::default(),
+            reloads: Family::default(),
+        };
+        let info = Family::<BuildInfo, ConstGauge>::new_with_constructor(|| ConstGauge::new(1));
+        drop(info.get_or_create(&build_info(Version::here())));
+        let registry = &mut metrics.registry;
+        registry.register("requests", "Requests answered", metrics.requests.clone());
+        registry.register("request_duration_seconds", "From a request to its end", metrics.durations.clone());
+        registry.register("inflight_requests", "Requests that are being served", metrics.inflight.clone());
+        registry.register(
+            "upstream_errors",
+            "Requests that no sandbox answered",
+            metrics.upstream_errors.clone(),
+        );
+        registry.register(
+            "upstream_retries",
+            "Further attempts to connect",
+            metrics.upstream_retries.clone(),
+        );
+        registry.register("authz_decisions", "Requests allowed and denied", metrics.decisions.clone());
+        registry.register("cert_reloads", "TLS certificates read", metrics.reloads.clone());
+        registry.register("build_info", "Which build this is", info);
+        metrics
+    }
+
+    pub fn started(&self) {
+        self.inflight.inc();
+    }
+
+    pub fn finished(&self, request: &Finished<'_>) {
+        self.inflight.dec();
+        let labels = RequestLabels {
+            method: method(request.method),
+            code: code(request.status),
+            sandbox_namespace: namespace(request.known_namespace),
+        };
+        self.requests.get_or_create(&labels).inc();
+        self.durations.get_or_create(&labels).observe(request.duration.as_secs_f64());
+    }
+
+    pub fn upstream_error(&self, known_namespace: &str, reason: UpstreamError) {
+        let sandbox_namespace = known_namespace.to_owned();
+        self.upstream_errors.get_or_create(&ErrorLabels { sandbox_namespace, reason: reason.as_str() }).inc();
+    }
+
+    pub fn upstream_retry(&self, known_namespace: &str) {
+        let sandbox_namespace = known_namespace.to_owned();
+        self.upstream_retries.get_or_create(&NamespaceLabel { sandbox_namespace }).inc();
+    }
+
+    pub fn decision(&self, known_namespace: Option<&str>, allowed: bool) {
+        let decision = if allowed { "allow" } else { "deny" };
+        let sandbox_namespace = namespace(known_namespace);
+        self.decisions.get_or_create(&DecisionLabels { sandbox_namespace, decision }).inc();
+    }
+
+    pub fn certificate_read(&self, usable: bool) {
+        let outcome = if usable { "success" } else { "failure" };
+        self.reloads.get_or_create(&OutcomeLabel { outcome }).inc();
+    }
+
+    /// `/metrics`.
+    pub fn page(&self, path: &str) -> Answer {
+        if path != "/metrics" {
+            return not_found();
+        }
+        let mut page = String::new();
+        match text::encode(&mut page, &self.registry) {
+            Ok(()) => answer(StatusCode::OK, CONTENT_TYPE, page),
+            Err(error) => {
+                tracing::error!(%error, "metrics cannot be encoded");
+                answer(StatusCode::INTERNAL_SERVER_ERROR, "text/plain", "metrics cannot be encoded")
+            }
+        }
+    }
+}
+
+fn namespace(known: Option<&str>) -> String {
+    known.unwrap_or("-").to_owned()
+}
+
+fn method(method: &Method) -> &'static str {
+    match method.as_str() {
+        "GET" => "GET",
+        "HEAD" => "HEAD",
+        "POST" => "POST",
+        "PUT" => "PUT",
+        "PATCH" => "PATCH",
+        "DELETE" => "DELETE",
+        "OPTIONS" => "OPTIONS",
+        "TRACE" => "TRACE",
+        "CONNECT" => "CONNECT",
+        _ => "other",
+    }
+}
+
+/// A sandbox may answer with any number.
+fn code(status: StatusCode) -> String {
+    match status.canonical_reason().is_some() || status.as_u16() == 499 {
+        true => status.as_u16().to_string(),
+        false => "other".to_owned(),
+    }
+}
+
+fn build_info(version: Version) -> BuildInfo {
+    let Version { git_version, git_commit, build_date, compiler, platform } = version;
+    // The label is part of the interface; there is no Go in it.
+    BuildInfo { git_version, git_commit, build_date, go_version: "none", compiler, platform }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use http_body_util::BodyExt;
+    use tracing::Span;
+
+    use super::*;
+
+    async fn page(metrics: &Metrics) -> String {
+        let body = metrics.page("/metrics").into_body().collect().await.unwrap().to_bytes();
+        String::from_utf8(body.to_vec()).unwrap()
+    }
+
+    fn request<'a>(method: &'a Method, status: u16, known_namespace: Option<&'a str>) -> Finished<'a> {
+        static NONE: Span = Span::none();
+        Finished {
+            method,
+            path: "/",
+            status: StatusCode::from_u16(status).unwrap(),
+            named: Some(("made-up", "web")),
+            known_namespace,
+            duration: Duration::from_millis(7),
+            bytes_out: 5,
+            peer: "127.0.0.1".parse().unwrap(),
+            user_agent: None,
+            span: &NONE,
+        }
+    }
+
+    #[tokio::test]
+    async fn names_are_those_of_the_reference() {
+        let metrics = Metrics::new();
+        metrics.started();
+        metrics.finished(&request(&Method::GET, 200, Some("ns")));
+        metrics.started();
+        metrics.upstream_error("ns", UpstreamError::Dial);
+        metrics.upstream_retry("ns");
+        metrics.decision(Some("ns"), true);
+        metrics.decision(None, false);
+        metrics.certificate_read(true);
+        let page = page(&metrics).await;
+        for line in [
+            r#"sandbox_router_requests_total{method="GET",code="200",sandbox_namespace="ns"} 1"#,
+            r#"sandbox_router_request_duration_seconds_bucket{le="0.005",method="GET",code="200",sandbox_namespace="ns"} 0"#,
+            r#"sandbox_router_request_duration_seconds_bucket{le="0.01",method="GET",code="200",sandbox_namespace="ns"} 1"#,
+            "sandbox_router_inflight_requests 1",
+            r#"sandbox_router_upstream_errors_total{sandbox_namespace="ns",reason="dial"} 1"#,
+            r#"sandbox_router_upstream_retries_total{sandbox_namespace="ns"} 1"#,
+            r#"sandbox_router_authz_decisions_total{sandbox_namespace="ns",decision="allow"} 1"#,
+            r#"sandbox_router_authz_decisions_total{sandbox_namespace="-",decision="deny"} 1"#,
+            r#"sandbox_router_cert_reloads_total{outcome="success"} 1"#,
+            "sandbox_router_build_info{git_version=",
+        ] {
+            assert!(page.contains(line), "{line} is not in:\n{page}");
+        }
+    }
+
+    #[tokio::test]
+    async fn callers_and_sandboxes_cannot_make_series() {
+        let metrics = Metrics::new();
+        for number in 0..200_u16 {
+            let method = Method::from_bytes(format!("M{number}").as_bytes()).unwrap();
+            metrics.finished(&request(&method, 700 + number, None));
+        }
+        let page = page(&metrics).await;
+        let series = page.lines().filter(|line| line.starts_with("sandbox_router_requests_total")).count();
+        assert_eq!(series, 1, "{page}");
+        assert!(!page.contains("made-up"));
+    }
+}
