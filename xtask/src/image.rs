@@ -1,4 +1,4 @@
-//! Container images without a container engine: one static program as an OCI archive.
+//! Container images without a container engine: one static program each as an OCI archive.
 //!
 //! The same program, name and time give the same bytes, and so the same digest.
 //!
@@ -16,14 +16,48 @@ use sha2::{Digest, Sha256};
 
 /// Where images run; the programs are built for it.
 const TARGET: &str = "x86_64-unknown-linux-musl";
-const PROGRAM: &str = "agent-sandbox-controller";
 /// How the one that is released is built.
 pub const PROFILE: &str = "image";
 /// Nobody in particular, but not root. A number, because the image has no list of users.
 const USER: &str = "65532:65532";
 
+/// A program that is released as an image.
+struct Program {
+    package: &'static str,
+    /// What cargo calls it.
+    bin: &'static str,
+    /// What the image and the file in it are called.
+    name: &'static str,
+    description: &'static str,
+}
+
+const PROGRAMS: [Program; 3] = [
+    Program {
+        package: "asb-operator",
+        bin: "agent-sandbox-controller",
+        name: "agent-sandbox-controller",
+        description: "The Agent Sandbox controllers",
+    },
+    Program {
+        package: "asb-sandbox-router",
+        bin: "sandbox-router",
+        name: "sandbox-router",
+        description: "The Agent Sandbox router",
+    },
+    // An init container copies it into a volume: `sandboxd install DIR`.
+    Program {
+        package: "asb-sandboxd",
+        bin: "asb-sandboxd",
+        name: "sandboxd",
+        description: "The daemon inside a sandbox that serves commands and files",
+    },
+];
+
 /// What an image is made of.
 struct Image<'a> {
+    /// What the file in it is called.
+    title: &'a str,
+    description: &'a str,
     /// With its tag.
     name: &'a str,
     program: &'a [u8],
@@ -31,12 +65,16 @@ struct Image<'a> {
     revision: &'a str,
 }
 
-/// Builds the controller and writes `agent-sandbox-controller-TAG.tar` into a directory.
+/// Builds every program and writes `NAME-TAG.tar` for each into a directory.
 pub fn write(dir: &Path, tag: &str, profile: &str) -> anyhow::Result<()> {
+    PROGRAMS.iter().try_for_each(|program| write_one(dir, tag, profile, program))
+}
+
+fn write_one(dir: &Path, tag: &str, profile: &str, program: &Program) -> anyhow::Result<()> {
     let machine = Machine::new();
-    let program = build(profile, &machine)?;
-    let program = std::fs::read(&program).with_context(|| format!("failed to read {}", program.display()))?;
-    if let Some(folder) = named(&program, &[machine.cargo, machine.target, crate::root()]) {
+    let built = build(profile, &machine, program)?;
+    let bytes = std::fs::read(&built).with_context(|| format!("failed to read {}", built.display()))?;
+    if let Some(folder) = named(&bytes, &[machine.cargo, machine.target, crate::root()]) {
         bail!("the program names {}: another machine would not build the same image", folder.display());
     }
     let created = match std::env::var("SOURCE_DATE_EPOCH") {
@@ -45,12 +83,14 @@ pub fn write(dir: &Path, tag: &str, profile: &str) -> anyhow::Result<()> {
     };
     let created = created.parse().ok().and_then(|epoch| Timestamp::from_second(epoch).ok());
     let image = Image {
-        name: &format!("{PROGRAM}:{tag}"),
-        program: &program,
+        title: program.name,
+        description: program.description,
+        name: &format!("{}:{tag}", program.name),
+        program: &bytes,
         created: created.context("SOURCE_DATE_EPOCH must be a number of seconds")?,
         revision: &git(&["rev-parse", "HEAD"])?,
     };
-    let path = dir.join(format!("{PROGRAM}-{tag}.tar"));
+    let path = dir.join(format!("{}-{tag}.tar", program.name));
     std::fs::write(&path, archive(&image)?).with_context(|| format!("failed to write {}", path.display()))?;
     println!("{}", path.display());
     Ok(())
@@ -85,7 +125,7 @@ fn named<'a>(program: &[u8], folders: &'a [PathBuf]) -> Option<&'a Path> {
 }
 
 /// Builds the static program. No path of this machine and no time gets into it, so that every machine builds the same.
-fn build(profile: &str, machine: &Machine) -> anyhow::Result<PathBuf> {
+fn build(profile: &str, machine: &Machine, program: &Program) -> anyhow::Result<PathBuf> {
     // Cargo names our own sources relative to the workspace. Flags with the path of this clone in them would have
     // clones that share a build cache build everything anew.
     let remap = |from: &Path, to| format!("--remap-path-prefix={}={to}", from.display());
@@ -93,7 +133,7 @@ fn build(profile: &str, machine: &Machine) -> anyhow::Result<PathBuf> {
     // The allocator is in C and would tell when it was compiled. As flags, because a change of these has C compiled anew.
     let timeless = r#"-Wno-builtin-macro-redefined -D__DATE__="" -D__TIME__="""#;
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["build", "--locked", "--package", "asb-operator", "--bin", PROGRAM])
+        .args(["build", "--locked", "--package", program.package, "--bin", program.bin])
         .args(["--target", TARGET, "--profile", profile, "--message-format", "json-render-diagnostics"])
         .env("CARGO_ENCODED_RUSTFLAGS", flags)
         .env(format!("CFLAGS_{}", TARGET.replace('-', "_")), timeless)
@@ -101,7 +141,7 @@ fn build(profile: &str, machine: &Machine) -> anyhow::Result<PathBuf> {
         .stderr(std::process::Stdio::inherit())
         .output()
         .context("failed to run cargo")?;
-    ensure!(output.status.success(), "cargo could not build {PROGRAM} for {TARGET}");
+    ensure!(output.status.success(), "cargo could not build {} for {TARGET}", program.name);
     let messages = String::from_utf8(output.stdout).context("cargo's messages are not UTF-8")?;
     let built = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let program = built.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).next_back();
@@ -116,15 +156,15 @@ fn git(arguments: &[&str]) -> anyhow::Result<String> {
 }
 
 fn archive(image: &Image) -> anyhow::Result<Vec<u8>> {
-    let uncompressed = tar(&[(PROGRAM.to_owned(), 0o755, image.program)], image.created)?;
+    let uncompressed = tar(&[(image.title.to_owned(), 0o755, image.program)], image.created)?;
     let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
     std::io::Write::write_all(&mut encoder, &uncompressed)?;
     let layer = encoder.finish()?;
     let created = image.created.to_string();
     let (_, tag) = image.name.split_once(':').context("the name of an image needs a tag")?;
     let labels = json!({
-        "org.opencontainers.image.title": PROGRAM,
-        "org.opencontainers.image.description": "The Agent Sandbox controllers",
+        "org.opencontainers.image.title": image.title,
+        "org.opencontainers.image.description": image.description,
         "org.opencontainers.image.licenses": env!("CARGO_PKG_LICENSE"),
         "org.opencontainers.image.version": tag,
         "org.opencontainers.image.revision": image.revision,
@@ -134,7 +174,7 @@ fn archive(image: &Image) -> anyhow::Result<Vec<u8>> {
         "architecture": "amd64",
         "os": "linux",
         "created": created,
-        "config": {"User": USER, "Entrypoint": [format!("/{PROGRAM}")], "WorkingDir": "/", "Labels": labels},
+        "config": {"User": USER, "Entrypoint": [format!("/{}", image.title)], "WorkingDir": "/", "Labels": labels},
         "rootfs": {"type": "layers", "diff_ids": [digest(&uncompressed)]},
         "history": [{"created": created, "created_by": "cargo xtask image"}],
     }))?;
@@ -197,7 +237,9 @@ mod tests {
 
     fn example(program: &[u8]) -> Vec<u8> {
         let created = Timestamp::from_second(1_700_000_000).unwrap();
-        archive(&Image { name: "agent-sandbox-controller:1.2", program, created, revision: "abc" }).unwrap()
+        let (title, description) = ("agent-sandbox-controller", "controllers");
+        let name = "agent-sandbox-controller:1.2";
+        archive(&Image { title, description, name, program, created, revision: "abc" }).unwrap()
     }
 
     fn unpack(tar: &[u8]) -> BTreeMap<String, Vec<u8>> {

@@ -33,7 +33,7 @@ const TASKS: &str = "\
   behaviours                  tells which behaviours no test proves
   deploy                      writes the rest of deploy/
   release DIR                 writes the manifests of a release
-  image DIR [TAG [PROFILE]]   writes the controller's container image as an archive";
+  image DIR [TAG [PROFILE]]   writes the container images of controller, router and sandboxd";
 
 /// The folder of the repository.
 fn root() -> PathBuf {

@@ -5,12 +5,14 @@
 //! base                   the controller for Sandboxes of the whole cluster
 //! components/extensions  templates, warm pools and claims
 //! components/webhook     conversion between the versions
+//! components/router      the router and its Service
 //! overlays               other choices than kustomization.yaml, which takes everything
 //! install.yaml           that same choice as one file
 //! helm/.../files         the rules of RBAC, for the chart
 //! ```
 
 mod objects;
+mod router;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -52,6 +54,7 @@ fn release_files() -> [(&'static str, Vec<Value>); 4] {
         objects::rbac(),
         objects::webhook(),
         objects::controller(false, true),
+        router::objects(),
     ];
     let extensions = [others, objects::extensions_rbac(), objects::controller(true, true)];
     [
@@ -83,6 +86,7 @@ fn everything() -> Vec<Value> {
         objects::extensions_rbac(),
         objects::webhook(),
         objects::controller(true, true),
+        router::objects(),
     ];
     parts.concat()
 }
@@ -91,10 +95,15 @@ fn everything() -> Vec<Value> {
 pub fn files() -> anyhow::Result<Vec<(String, String)>> {
     let extensions = "../../components/extensions";
     let webhook = "../../components/webhook";
+    let router = "../../components/router";
     let mut files = vec![
         (
             "kustomization.yaml",
-            vec![kustomization(&["crds", "base"], &["components/extensions", "components/webhook"], &[])],
+            vec![kustomization(
+                &["crds", "base"],
+                &["components/extensions", "components/webhook", "components/router"],
+                &[],
+            )],
         ),
         (
             "base/kustomization.yaml",
@@ -120,13 +129,15 @@ pub fn files() -> anyhow::Result<Vec<(String, String)>> {
             )],
         ),
         ("components/webhook/webhook.yaml", objects::webhook()),
+        ("components/router/kustomization.yaml", vec![component(&["router.yaml"], &[])]),
+        ("components/router/router.yaml", router::objects()),
         (
             "overlays/core/kustomization.yaml",
-            vec![kustomization(&["../../crds", "../../base"], &[webhook], &[])],
+            vec![kustomization(&["../../crds", "../../base"], &[webhook, router], &[])],
         ),
         (
             "overlays/v1beta1-only/kustomization.yaml",
-            vec![kustomization(&["../../crds-v1beta1", "../../base"], &[extensions], &[])],
+            vec![kustomization(&["../../crds-v1beta1", "../../base"], &[extensions, router], &[])],
         ),
         (
             "overlays/namespaced/kustomization.yaml",
@@ -155,6 +166,7 @@ pub fn files() -> anyhow::Result<Vec<(String, String)>> {
         ("certificate", rules::certificate()),
         ("definitions", rules::definitions()),
         ("authority", rules::authority()),
+        ("router", rules::router()),
     ] {
         files.push((format!("deploy/helm/agent-sandbox/files/rules/{file}.yaml"), yaml(&[json!(rules)])?));
     }
@@ -213,5 +225,19 @@ fn component(resources: &[&str], patches: &[Value]) -> Value {
 fn yaml(objects: &[Value]) -> anyhow::Result<String> {
     let documents: Result<Vec<_>, _> = objects.iter().map(serde_saphyr::to_string).collect();
     let documents = documents.context("failed to write an object as YAML")?;
-    Ok(format!("{HEADING}{}", documents.join("---\n")))
+    Ok(explained(&format!("{HEADING}{}", documents.join("---\n"))))
+}
+
+/// The same with a reason above each line that needs one.
+fn explained(yaml: &str) -> String {
+    let mut text = String::with_capacity(yaml.len());
+    for line in yaml.lines() {
+        if let Some((_, reason)) = router::REASONS.iter().find(|(part, _)| line.contains(part)) {
+            let indent = line.len() - line.trim_start().len();
+            text.push_str(&format!("{:indent$}# {reason}\n", ""));
+        }
+        text.push_str(line);
+        text.push('\n');
+    }
+    text
 }

@@ -70,6 +70,16 @@ pub fn certificate() -> Vec<Value> {
     ]
 }
 
+/// The router: where sandboxes are, and whether a caller may reach one.
+pub fn router() -> Vec<Value> {
+    vec![
+        rule("", &["pods"], &["list", "watch"]),
+        rule("agents.x-k8s.io", &["sandboxes"], &["list", "watch"]),
+        rule("authentication.k8s.io", &["tokenreviews"], &["create"]),
+        rule("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),
+    ]
+}
+
 /// Which versions are stored: without a webhook there must be only one.
 pub fn definitions() -> Vec<Value> {
     vec![definition("get")]

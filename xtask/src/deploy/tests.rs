@@ -139,6 +139,47 @@ fn the_chart_installs_what_the_manifests_install() {
         (container, spec["securityContext"].clone(), spec["volumes"].clone())
     };
     assert_eq!(pod(&chart), pod(&manifests));
+    let router = |objects: &BTreeMap<String, Value>| {
+        let pod = &objects["Deployment agent-sandbox-system/sandbox-router"]["spec"]["template"]["spec"];
+        (pod["containers"].clone(), pod["securityContext"].clone(), pod["topologySpreadConstraints"].clone())
+    };
+    assert_eq!(router(&chart), router(&manifests));
+    for kind in ["NetworkPolicy", "PodDisruptionBudget"] {
+        let name = format!("{kind} agent-sandbox-system/sandbox-router");
+        assert_eq!(chart[&name]["spec"], manifests[&name]["spec"], "{name}");
+    }
+}
+
+#[test]
+fn templates_let_the_router_in() {
+    let objects = kustomize("deploy");
+    let router = &objects["Deployment agent-sandbox-system/sandbox-router"];
+    assert_eq!(router["spec"]["template"]["metadata"]["labels"]["app"], "sandbox-router");
+    let service = &objects["Service agent-sandbox-system/sandbox-router-svc"];
+    assert_eq!(service["spec"]["selector"], json!({"app": "sandbox-router"}));
+    assert_eq!(service["spec"]["ports"], json!([{"name": "proxy", "port": 8080, "targetPort": "proxy"}]));
+}
+
+#[test]
+fn the_router_asks_for_credentials_and_says_why_it_trusts_loopback() {
+    let objects = kustomize("deploy");
+    let pod = &objects["Deployment agent-sandbox-system/sandbox-router"]["spec"]["template"]["spec"];
+    let arguments = pod["containers"][0]["args"].to_string();
+    assert!(
+        arguments.contains("--authz-mode=tokenreview") && !arguments.contains("allow-all"),
+        "{arguments}"
+    );
+    assert!(pod["hostNetwork"].is_null() && pod["containers"].as_array().unwrap().len() == 1);
+    let text = yaml(&router::objects()).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let at = lines.iter().position(|line| line.contains("--authz-trust-loopback")).unwrap();
+    assert!(lines[at - 1].trim_start().starts_with("# Only the kubelet's port-forward"), "{}", lines[at - 1]);
+}
+
+#[test]
+fn the_router_can_be_left_out() {
+    let objects = template(&["router.enabled=false"]);
+    assert!(!objects.keys().any(|name| name.contains("sandbox-router")), "{:?}", objects.keys());
 }
 
 #[test]
@@ -189,6 +230,7 @@ fn flags_are_passed_only_when_their_value_is_set() {
 #[test]
 fn watched_namespaces_get_a_binding_each_and_no_other_rights() {
     let objects = template(&["watchNamespaces={red,blue}", "webhook.enabled=false"]);
+    assert!(!objects.contains_key("Deployment agent-sandbox-system/sandbox-router"), "it would watch all");
     let bindings: Vec<_> = objects.keys().filter(|name| name.starts_with("ClusterRoleBinding")).collect();
     assert_eq!(bindings, ["ClusterRoleBinding /agent-sandbox-controller-definitions"]);
     assert!(objects.contains_key("RoleBinding red/agent-sandbox-controller"));
@@ -224,6 +266,7 @@ fn wrong_values_are_refused_by_name() {
         ("controller.sandboxWarmPoolReadinessGracePeriod=soon", "sandboxWarmPoolReadinessGracePeriod"),
         ("watchNamespaces={Red}", "watchNamespaces"),
         ("imagetag=1", "imagetag"),
+        ("router.authz.mode=none", "mode"),
     ] {
         let output = helm(&["template", "--set", value]);
         let message = String::from_utf8_lossy(&output.stderr);

@@ -53,17 +53,18 @@ impl Cluster {
 
     /// What the program prints, or its complaint.
     fn try_run(&self, program: &str, arguments: &[&str]) -> Result<String, String> {
-        let path = std::env::var_os(program).unwrap_or_else(|| panic!("{program} is the path of a program"));
-        let home = self.dir().join("home");
-        let output = Command::new(path)
-            .args(arguments)
-            .env("KUBECONFIG", &self.kubernetes.kubeconfig)
-            .env("HOME", home)
-            .current_dir(asb_testing::root())
-            .output()
-            .expect("the program can be run");
+        let output = self.command(program).args(arguments).output().expect("the program can be run");
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+    }
+
+    /// A program that is to be run against this cluster, in the folder of the repository.
+    pub fn command(&self, program: &str) -> Command {
+        let path = std::env::var_os(program).unwrap_or_else(|| panic!("{program} is the path of a program"));
+        let mut command = Command::new(path);
+        command.env("KUBECONFIG", &self.kubernetes.kubeconfig).env("HOME", self.dir().join("home"));
+        command.current_dir(asb_testing::root());
+        command
     }
 
     /// Seconds of processor time that the controller has used so far, as its metrics tell.
@@ -84,9 +85,9 @@ impl Cluster {
         self.kubernetes.kubeconfig.parent().expect("the kubeconfig is in a folder")
     }
 
-    /// Waits until the controller that is wanted is the only one, and ready.
-    pub async fn rolled_out(&self) {
-        let deployment = format!("deployment/{CONTROLLER}");
+    /// Waits until the Pods of a Deployment that are wanted are the only ones, and ready.
+    pub async fn rolled_out(&self, deployment: &str) {
+        let deployment = format!("deployment/{deployment}");
         let about = ["--namespace", NAMESPACE, &deployment];
         let rollout = [&["rollout", "status", "--timeout=120s"], &about[..]].concat();
         if let Err(error) = self.try_run("KUBECTL", &rollout) {

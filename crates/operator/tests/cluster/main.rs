@@ -6,10 +6,11 @@
 mod audit;
 mod cluster;
 mod numbers;
+mod router;
 mod stories;
 
 use asb_testing::World;
-use cluster::Cluster;
+use cluster::{CONTROLLER, Cluster};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs images and root: tools/test cluster"]
@@ -17,7 +18,7 @@ async fn manifests_install_everything_and_leave_nothing() {
     let cluster = Cluster::start().await;
     let before = cluster.names().await;
     cluster.kubectl(&["apply", "--server-side", "--filename", "deploy/install.yaml"]);
-    cluster.rolled_out().await;
+    cluster.rolled_out(CONTROLLER).await;
 
     let world = World::bare(cluster.client.clone()).await;
     tokio::join!(
@@ -30,6 +31,7 @@ async fn manifests_install_everything_and_leave_nothing() {
     );
     stories::manifests_of_the_older_version_work(&cluster, &world).await;
     stories::claim_gets_a_warm_member_whose_pod_runs_on(&world).await;
+    router::claimed_sandbox_is_reached_through_a_port_forward(&cluster, &world).await;
     stories::upgrade_of_the_controller_restarts_no_sandbox(&cluster, &world).await;
     stories::sandboxes_of_the_reference_go_on(&cluster, &world).await;
 
@@ -68,7 +70,7 @@ async fn the_chart_installs_upgrades_and_uninstalls() {
 async fn numbers() {
     let cluster = Cluster::start().await;
     cluster.kubectl(&["apply", "--server-side", "--filename", "deploy/install.yaml"]);
-    cluster.rolled_out().await;
+    cluster.rolled_out(CONTROLLER).await;
     let world = World::bare(cluster.client.clone()).await;
     numbers::report(&cluster, &world).await;
 }

@@ -147,7 +147,7 @@ pub async fn upgrade_of_the_controller_restarts_no_sandbox(cluster: &Cluster, wo
     assert!(running.len() >= 3, "Sandboxes run: {running:?}");
     let image = format!("{CONTROLLER}={CONTROLLER}:next");
     cluster.kubectl(&["set", "image", "--namespace", NAMESPACE, &format!("deployment/{CONTROLLER}"), &image]);
-    cluster.rolled_out().await;
+    cluster.rolled_out(CONTROLLER).await;
     world.create::<Sandbox>(sandbox("after-the-upgrade", None)).await;
     world.eventually::<Sandbox>("after-the-upgrade", is_ready).await;
     assert_untouched(&running, world).await;

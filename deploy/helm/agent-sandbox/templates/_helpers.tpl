@@ -40,3 +40,14 @@ subjects:
 {{- end }}
 {{- end }}
 {{- end }}
+
+{{- /* The first is what the NetworkPolicies of templates let in. */ -}}
+{{- define "agent-sandbox.router.labels" -}}
+app: sandbox-router
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+app.kubernetes.io/name: sandbox-router
+app.kubernetes.io/component: sandbox-router
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+{{- end }}
