@@ -12,6 +12,7 @@
 //! | `image` | images made, pulled by a Pod, run, listed and removed |
 //! | `containers` | Pods of several containers: init containers, sidecars, restarts, their past |
 //! | `pod` | what a Pod is given: variables, volumes, groups |
+//! | `first_command` | reported Ready, then the first command: claim, start, resume |
 //! | `http` | one HTTP call runs a command in a named sandbox |
 //! | `crash` | kill -9 under write load loses no acknowledged write |
 //! | `storm` | kill -9 at random points of creates, execs and deletes loses nothing and leaves nothing |
@@ -23,15 +24,21 @@
 //! | `probes` | probes of every kind, and hooks |
 //! | `pool` | a template and a pool of Sandboxes that are ready before anybody asks |
 //! | `portforward` | `kubectl port-forward` to a program in a sandbox |
+//! | `protocols` | WebSockets, events, HTTP/2 and gRPC through the router |
+//! | `link` | `asb link` in a real browser, and attacks by the page of another sandbox |
+//! | `load` | thousands of WebSockets, a gigabyte, clients and sandboxes that stall, kill -9 under requests |
+//! | `tunnel` | `kubectl port-forward svc/sandbox-router-svc`, as published clients do it |
 //! | `streams` | exec and attach in terminals and pipes, over WebSockets and SPDY |
 //! | `runtime` | Pods under runc, crun and gVisor; what is not there; `asb doctor` |
 //! | `privileged` | containers that the operator lets do more |
+//! | `clients` | published clients, unchanged, in every mode that they have |
 //! | `python` | the Python SDK against a real engine |
 //! | `machine` | what needs a machine of its own: sizes of volumes that hold, a reset |
 //! | `rootless` | the same by an ordinary user of the machine |
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod clients;
 mod cluster;
 mod commands;
 mod containers;
@@ -40,8 +47,11 @@ mod crash;
 mod disk;
 mod engine;
 mod errors;
+mod first_command;
 mod http;
 mod image;
+mod link;
+mod load;
 mod machine;
 mod manifest;
 mod many;
@@ -51,8 +61,10 @@ mod pool;
 mod portforward;
 mod privileged;
 mod probes;
+mod protocols;
 mod python;
 mod rootless;
+mod router;
 mod runtime;
 mod sandboxes;
 mod services;
@@ -60,5 +72,6 @@ mod storm;
 mod streams;
 mod terminal;
 mod together;
+mod tunnel;
 mod usage;
 mod volume;

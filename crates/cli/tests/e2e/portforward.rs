@@ -28,17 +28,22 @@ while (my $client = $listener->accept) {
 "#;
 
 /// A kubectl that forwards.
-struct Forward {
+pub struct Forward {
     kubectl: Child,
     /// It tells of every connection; a pipe that nobody holds would kill it.
     _told: BufReader<ChildStdout>,
-    address: String,
+    pub address: String,
 }
 
 impl Forward {
     fn start(engine: &Engine, pod: &str, port: u16, websockets: bool) -> Self {
+        Self::start_in(engine, "default", pod, port, websockets)
+    }
+
+    pub fn start_in(engine: &Engine, namespace: &str, to: &str, port: u16, websockets: bool) -> Self {
         let mut kubectl = engine
-            .kubectl_command(&["port-forward", pod, &format!(":{port}"), "--address", "127.0.0.1"])
+            .kubectl_command(&["port-forward", "--namespace", namespace, to, &format!(":{port}")])
+            .args(["--address", "127.0.0.1"])
             .env("KUBECTL_PORT_FORWARD_WEBSOCKETS", websockets.to_string())
             .spawn()
             .expect("kubectl can be started");
@@ -57,7 +62,7 @@ impl Forward {
     }
 
     /// What it said on stderr, once it has ended by itself.
-    fn last_words(mut self) -> String {
+    pub fn last_words(mut self) -> String {
         eventually("kubectl ends", || self.kubectl.try_wait().unwrap().is_some());
         let mut said = String::new();
         self.kubectl.stderr.take().unwrap().read_to_string(&mut said).unwrap();

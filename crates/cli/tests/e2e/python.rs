@@ -5,9 +5,9 @@ use std::process::Command;
 
 use crate::engine::{ASB, Engine, asb_in, assert_nothing_left, stdout, text};
 
-fn python() -> OsString {
+pub fn python() -> OsString {
     std::env::var_os("ASB_TEST_PYTHON").expect(
-        "this test needs a Python with the SDK, pytest and kubernetes in ASB_TEST_PYTHON; \
+        "this test needs a Python with the SDK, pytest, kubernetes, websockets and grpcio-tools in ASB_TEST_PYTHON; \
          tools/test makes one and sets it",
     )
 }
