@@ -79,6 +79,30 @@ pub enum Command {
         #[arg(long, default_value_t = 20)]
         sandboxes: usize,
     },
+    /// Claim on a warm pool → output of the first command, through the router; and commands after that
+    #[command(name = "first-command")]
+    First {
+        #[arg(long, default_value_t = 50)]
+        rounds: usize,
+        /// Seconds for commands per second
+        #[arg(long, default_value_t = 3)]
+        seconds: u64,
+    },
+    /// The router against nginx and haproxy before the same backend
+    Proxy {
+        /// Seconds for each number
+        #[arg(long, default_value_t = 3)]
+        seconds: u64,
+        /// How often each number is taken; the median is shown
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+        /// Connections that wrk keeps open
+        #[arg(long, value_delimiter = ',', default_value = "10,50,200")]
+        connections: Vec<usize>,
+    },
+    /// Our router alone, before that backend, until it is stopped
+    #[command(hide = true)]
+    Route { backend: std::net::SocketAddr },
     /// Times programs on behalf of another asb-bench
     #[command(hide = true)]
     Stopwatch,

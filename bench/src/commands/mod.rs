@@ -4,6 +4,8 @@ mod claims;
 mod creates;
 mod density;
 mod engine;
+mod first_command;
+mod proxy;
 mod start;
 
 use crate::args::{Args, Command};
@@ -34,6 +36,13 @@ pub fn run(args: Args) -> anyhow::Result<()> {
                 claims::run(&args, plan, !without_kubernetes).await
             }
             Command::Density { sandboxes } => density::run(&args, *sandboxes).await,
+            Command::First { rounds, seconds } => first_command::run(&args, *rounds, *seconds).await,
+            Command::Proxy { seconds, rounds, connections } => {
+                let plan =
+                    proxy::Plan { seconds: *seconds, rounds: *rounds, connections: connections.clone() };
+                proxy::run(&args, plan).await
+            }
+            Command::Route { backend } => proxy::route(*backend).await,
             Command::Serve { data_dir } => target::serve(data_dir).await,
             Command::Stopwatch => stopwatch::serve(),
         }
