@@ -24,16 +24,21 @@ fn main() -> anyhow::Result<()> {
         ["image", dir] => image::write(Path::new(dir), env!("CARGO_PKG_VERSION"), image::PROFILE),
         ["image", dir, tag] => image::write(Path::new(dir), tag, image::PROFILE),
         ["image", dir, tag, profile] => image::write(Path::new(dir), tag, profile),
+        ["runtime-image", dir] => {
+            image::write_runtime(Path::new(dir), env!("CARGO_PKG_VERSION"), image::PROFILE)
+        }
+        ["runtime-image", dir, tag, profile] => image::write_runtime(Path::new(dir), tag, profile),
         _ => bail!("unknown task {arguments:?}; tasks:\n{TASKS}"),
     }
 }
 
 const TASKS: &str = "\
-  crds                        writes deploy/crds and deploy/crds-v1beta1
-  behaviours                  tells which behaviours no test proves
-  deploy                      writes the rest of deploy/
-  release DIR                 writes the manifests of a release
-  image DIR [TAG [PROFILE]]   writes the container images of controller, router and sandboxd";
+  crds                              writes deploy/crds and deploy/crds-v1beta1
+  behaviours                        tells which behaviours no test proves
+  deploy                            writes the rest of deploy/
+  release DIR                       writes the manifests of a release
+  image DIR [TAG [PROFILE]]         writes the container images of controller, router and sandboxd
+  runtime-image DIR [TAG PROFILE]   writes the image of a sandbox with a shell, Python and sandboxd";
 
 /// The folder of the repository.
 fn root() -> PathBuf {
