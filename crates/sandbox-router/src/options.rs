@@ -74,7 +74,8 @@ pub struct ListenerFlags {
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Authorisation")]
 pub struct AuthorizationFlags {
-    /// Who may pass, one or several of: tokenreview, scoped-token, shared-token; or allow-all alone
+    /// Who may pass, one or several of: tokenreview, scoped-token, shared-token; or allow-all alone [env:
+    /// ALLOW_UNAUTHENTICATED_ROUTER=true means allow-all]
     #[arg(long, default_value = "", hide_default_value = true, value_name = "MODE,...")]
     pub authz_mode: String,
     /// Let connections from this machine's loopback pass without credentials. Only for a Pod of its own network: there

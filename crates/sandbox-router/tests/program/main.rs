@@ -12,6 +12,7 @@
 
 mod flags;
 mod lifecycle;
+mod reference;
 mod reports;
 mod secure;
 mod traces;
