@@ -28,13 +28,13 @@ spec: {replicas: 4, sandboxTemplateRef: {name: plain}}
 "#;
 
 /// A connection to the router that stays open.
-struct Connection {
+pub struct Connection {
     stream: TcpStream,
     token: String,
 }
 
 impl Connection {
-    fn open(engine: &Engine) -> Self {
+    pub fn open(engine: &Engine) -> Self {
         let token = std::fs::read_to_string(engine.data_dir.path().join("router.token")).unwrap();
         let address = engine.info["router"].as_str().unwrap().trim_start_matches("http://").to_owned();
         let stream = TcpStream::connect(address).unwrap();
@@ -44,7 +44,7 @@ impl Connection {
     }
 
     /// The status and the body of `POST /execute`.
-    fn execute(&mut self, sandbox: &str, command: &str) -> (u16, Value) {
+    pub fn execute(&mut self, sandbox: &str, command: &str) -> (u16, Value) {
         let body = json!({ "command": command }).to_string();
         let request = format!(
             "POST /execute HTTP/1.1\r\nHost: router\r\nAuthorization: Bearer {}\r\nX-Sandbox-ID: {sandbox}\r\n\
@@ -105,7 +105,7 @@ fn is_ready(object: &Value) -> bool {
 }
 
 /// Waits for the event that reports the Sandbox Ready, from this version of it on.
-async fn ready(client: &Client, name: &str, from: &str) {
+pub async fn ready(client: &Client, name: &str, from: &str) {
     let sandboxes: Api<Sandbox> = Api::namespaced(client.clone(), "default");
     let only = WatchParams::default().fields(&format!("metadata.name={name}"));
     let mut events = sandboxes.watch(&only, from).await.unwrap().boxed();
@@ -155,7 +155,13 @@ async fn the_first_command_after_a_start_and_after_every_resume_answers() {
     for round in 0..3 {
         let mode = |mode: &str| Patch::Merge(json!({"spec": {"operatingMode": mode}}));
         sandboxes.patch("box", &PatchParams::default(), &mode("Suspended")).await.unwrap();
-        let (status, answer) = connection.execute("box", "echo hello");
+        // Until the router's watch reports the suspension, the sandbox still answers.
+        let mut last = (200, Value::Null);
+        eventually("the router reports the suspension", || {
+            last = connection.execute("box", "echo hello");
+            last.0 != 200
+        });
+        let (status, answer) = last;
         assert_eq!(status, 503, "round {round}: {answer}");
         assert!(answer["detail"].as_str().unwrap().contains("is suspended"), "{answer}");
         stdout(&engine.kubectl(&["wait", "pod/box", "--for=delete", "--timeout=30s"]));

@@ -24,6 +24,7 @@
 //! | `probes` | probes of every kind, and hooks |
 //! | `pool` | a template and a pool of Sandboxes that are ready before anybody asks |
 //! | `portforward` | `kubectl port-forward` to a program in a sandbox |
+//! | `ready` | reported Ready, then exec, names, policies, a new sandbox of an old name |
 //! | `protocols` | WebSockets, events, HTTP/2 and gRPC through the router |
 //! | `link` | `asb link` in a real browser, and attacks by the page of another sandbox |
 //! | `load` | thousands of WebSockets, a gigabyte, clients and sandboxes that stall, kill -9 under requests |
@@ -63,6 +64,7 @@ mod privileged;
 mod probes;
 mod protocols;
 mod python;
+mod ready;
 mod rootless;
 mod router;
 mod runtime;
