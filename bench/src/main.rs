@@ -6,6 +6,7 @@ mod args;
 mod commands;
 mod controllers;
 mod engine;
+mod front;
 mod memory;
 mod peer;
 mod report;

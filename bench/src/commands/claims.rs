@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use crate::args::Args;
 use crate::controllers::Controllers;
 use crate::engine::NAMESPACE;
+use crate::front::Front;
 use crate::report::Report;
 use crate::stats::{Samples, milliseconds};
 use crate::table::{Table, number};
@@ -75,9 +76,22 @@ struct Fleet {
     client: Client,
     controllers: Controllers,
     size: usize,
-    /// Names of claims, when they are Ready.
-    ready: tokio::sync::Mutex<mpsc::UnboundedReceiver<(String, Instant)>>,
+    front: Front,
+    ready: tokio::sync::Mutex<mpsc::UnboundedReceiver<Ready>>,
     _tasks: JoinSet<anyhow::Result<()>>,
+}
+
+/// A claim that is Ready, as a client with a watch learns it.
+struct Ready {
+    claim: String,
+    sandbox: String,
+    at: Instant,
+}
+
+/// The Sandbox of a claim, and how long the claim took.
+struct Bound {
+    sandbox: String,
+    took: Duration,
 }
 
 impl Fleet {
@@ -93,11 +107,13 @@ impl Fleet {
         tasks.spawn(tell_ready(client.clone(), sender));
         create::<Template>(&client, template()).await?;
         create::<WarmPool>(&client, pool(size)).await?;
+        let front = Front::open(client.clone()).await?;
         let fleet = Self {
             name: target.name,
             client,
             controllers,
             size,
+            front,
             ready: tokio::sync::Mutex::new(ready),
             _tasks: tasks,
         };
@@ -139,6 +155,7 @@ impl Fleet {
             }));
         };
         row("one by one".to_owned(), self.one_by_one("single", plan.rounds, pause).await?);
+        row("→ answer through the router".to_owned(), self.first_answers(plan.rounds, pause).await?);
         row(format!("{} at once", plan.burst), self.burst(plan.burst).await?);
         for rate in &plan.rates {
             row(format!("{rate}/s for {} s", plan.seconds), self.steady(*rate, plan.seconds).await?);
@@ -182,6 +199,27 @@ impl Fleet {
     }
 
     async fn one_by_one(&self, prefix: &str, rounds: usize, pause: Duration) -> anyhow::Result<Run> {
+        self.in_turn(prefix, rounds, pause, async |bound| Ok(bound.took)).await
+    }
+
+    /// From the claim to what its sandbox answers, on a connection to the router that is open already.
+    async fn first_answers(&self, rounds: usize, pause: Duration) -> anyhow::Result<Run> {
+        let answered = async |bound: Bound| {
+            let asked = Instant::now();
+            self.front.ask(&bound.sandbox).await?;
+            Ok(bound.took + asked.elapsed())
+        };
+        self.in_turn("answer", rounds, pause, answered).await
+    }
+
+    /// Claims one after the other; `sample` says what is measured of one that is Ready.
+    async fn in_turn(
+        &self,
+        prefix: &str,
+        rounds: usize,
+        pause: Duration,
+        sample: impl AsyncFn(Bound) -> anyhow::Result<Duration>,
+    ) -> anyhow::Result<Run> {
         let meter = self.controllers.meter()?;
         let (mut samples, mut took) = (Samples::default(), Duration::ZERO);
         for round in 0..rounds {
@@ -189,8 +227,9 @@ impl Fleet {
             let name = format!("{prefix}-{round}");
             let begun = Instant::now();
             self.claim(&name).await?;
-            let taken = self.wait(HashMap::from([(name.clone(), begun)])).await?;
-            taken.into_iter().for_each(|sample| samples.push(sample));
+            for bound in self.wait(HashMap::from([(name.clone(), begun)])).await? {
+                samples.push(sample(bound).await?);
+            }
             took += begun.elapsed();
             self.release(&name).await?;
         }
@@ -240,14 +279,15 @@ impl Fleet {
         create::<Claim>(&self.client, claim).await
     }
 
-    /// Waits until all these claims are Ready; how long each took from its beginning.
-    async fn wait(&self, mut begun: HashMap<String, Instant>) -> anyhow::Result<Vec<Duration>> {
+    /// Waits until all these claims are Ready.
+    async fn wait(&self, mut begun: HashMap<String, Instant>) -> anyhow::Result<Vec<Bound>> {
         let mut ready = self.ready.lock().await;
         let mut taken = Vec::new();
         let all = async {
             while !begun.is_empty() {
-                let (name, at) = ready.recv().await.context("the watch on claims ended")?;
-                taken.extend(begun.remove(&name).map(|begun| at.saturating_duration_since(begun)));
+                let Ready { claim, sandbox, at } = ready.recv().await.context("the watch on claims ended")?;
+                let took = begun.remove(&claim).map(|begun| at.saturating_duration_since(begun));
+                taken.extend(took.map(|took| Bound { sandbox, took }));
             }
             anyhow::Ok(())
         };
@@ -304,15 +344,15 @@ struct Run {
 }
 
 impl Run {
-    fn of(taken: Vec<Duration>, took: Duration, cpu: Option<Duration>, rss: Option<u64>) -> Self {
+    fn of(taken: Vec<Bound>, took: Duration, cpu: Option<Duration>, rss: Option<u64>) -> Self {
         let mut samples = Samples::default();
-        taken.into_iter().for_each(|sample| samples.push(sample));
+        taken.iter().for_each(|bound| samples.push(bound.took));
         Self { samples, took, cpu, rss }
     }
 }
 
 /// Tells when claims are Ready, as a client with a watch learns it.
-async fn tell_ready(client: Client, ready: mpsc::UnboundedSender<(String, Instant)>) -> anyhow::Result<()> {
+async fn tell_ready(client: Client, ready: mpsc::UnboundedSender<Ready>) -> anyhow::Result<()> {
     let api: Api<Claim> = Api::namespaced(client, NAMESPACE);
     let mut revision = "0".to_owned();
     loop {
@@ -321,8 +361,11 @@ async fn tell_ready(client: Client, ready: mpsc::UnboundedSender<(String, Instan
             if let WatchEvent::Added(claim) | WatchEvent::Modified(claim) = event {
                 let at = Instant::now();
                 revision = claim.resource_version().unwrap_or_default();
-                if is_ready(claim.status.as_ref().map(|status| &status.conditions[..])) {
-                    ready.send((claim.name_any(), at))?;
+                let Some(status) = &claim.status else { continue };
+                if is_ready(Some(&status.conditions)) {
+                    let sandbox =
+                        status.sandbox.as_ref().map(|sandbox| sandbox.name.clone()).unwrap_or_default();
+                    ready.send(Ready { claim: claim.name_any(), sandbox, at })?;
                 }
             }
         }
