@@ -41,6 +41,8 @@ pub async fn put(state: &State, path: Vec<u8>, request: Request<Incoming>) -> Re
     while let Some(chunk) = source.chunk().await? {
         file.write_all(&chunk).await?;
     }
+    // `sync_all` alone would hide that the last write failed, and a cut file would be published.
+    file.flush().await?;
     file.sync_all().await?;
     blocking(move || Ok(draft.publish()?)).await?;
     Ok(reply::empty(StatusCode::NO_CONTENT))

@@ -31,9 +31,15 @@ impl Daemon {
     }
 
     pub fn start_as(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
+        Self::start_after("", arguments, environment)
+    }
+
+    /// Runs a shell script in the process that becomes the daemon, to change its limits or descriptors.
+    pub fn start_after(script: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir(directory.path().join("base")).unwrap();
-        let mut process = Command::new(env!("CARGO_BIN_EXE_asb-sandboxd"))
+        let mut process = Command::new("sh")
+            .args(["-c", &format!("{script}\nexec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_asb-sandboxd")])
             .args(["--port", "0"])
             .args(arguments)
             .env("SANDBOX_BASE_DIR", directory.path().join("base"))

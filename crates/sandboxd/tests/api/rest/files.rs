@@ -153,6 +153,18 @@ fn a_chunked_put_is_accepted_and_a_broken_one_leaves_nothing() {
 }
 
 #[test]
+fn a_file_that_cannot_be_written_whole_is_an_error_and_changes_nothing() {
+    // As on a full disk: the last write fails.
+    let daemon = Daemon::start_after("trap '' XFSZ; ulimit -f 1", &[], &[]);
+    fs::write(daemon.path("a.txt"), "old").unwrap();
+    let put = daemon.put("a.txt", &[b'x'; 5000]);
+    assert_eq!(put.refusal(), refusal(500, "INTERNAL"));
+    assert_eq!(daemon.upload("a.txt", &[b'x'; 5000]).status, 500);
+    assert_eq!(fs::read_to_string(daemon.path("a.txt")).unwrap(), "old");
+    assert_eq!(fs::read_dir(daemon.path("")).unwrap().count(), 1, "no temporary file stays");
+}
+
+#[test]
 fn delete_has_a_code_for_every_case() {
     let daemon = Daemon::start();
     fs::create_dir_all(daemon.path("d/sub")).unwrap();
