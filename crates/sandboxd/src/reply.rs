@@ -1,5 +1,7 @@
 //! The shapes an answer can have; clients and their tests know each of them.
 
+use std::time::{Duration, SystemTime};
+
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::{Response, StatusCode};
 use serde::Serialize;
@@ -8,6 +10,9 @@ use serde_json::{Value, json};
 use crate::body::Body;
 
 pub type Reply = Response<Body>;
+
+/// The last second of the year 9999, since 1970.
+const LAST_DATE: Duration = Duration::from_secs(253_402_300_799);
 
 pub fn json(status: StatusCode, value: &impl Serialize) -> Reply {
     let bytes = serde_json::to_vec(value).expect("answers are plain data and always serialise");
@@ -61,4 +66,10 @@ pub fn empty(status: StatusCode) -> Reply {
     let mut reply = Response::new(Body::empty());
     *reply.status_mut() = status;
     reply
+}
+
+/// The time in the form of `Last-Modified`. HTTP dates lie in the years 1970 to 9999, but a file can have any time: one
+/// outside is shown as the nearest date.
+pub fn http_date(time: SystemTime) -> String {
+    httpdate::fmt_http_date(time.clamp(SystemTime::UNIX_EPOCH, SystemTime::UNIX_EPOCH + LAST_DATE))
 }

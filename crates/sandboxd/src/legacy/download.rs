@@ -32,7 +32,7 @@ pub async fn download(path: Vec<u8>, headers: &HeaderMap) -> Reply {
     };
     let Ok(metadata) = file.metadata() else { return not_found() };
     let length = metadata.len();
-    let modified = httpdate::fmt_http_date(metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH));
+    let modified = reply::http_date(metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH));
     let tag = format!("\"{:x}-{:x}-{length:x}\"", metadata.mtime(), metadata.mtime_nsec());
 
     let (status, from, count) = match wanted(headers, length, &tag, &modified) {

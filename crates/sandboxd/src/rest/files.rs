@@ -60,7 +60,7 @@ fn content(mut file: File, headers: &HeaderMap) -> Result<Reply, Problem> {
     let metadata = file.metadata()?;
     let length = metadata.len();
     let time = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-    let modified = httpdate::fmt_http_date(time);
+    let modified = reply::http_date(time);
     if is_unchanged(headers, time) {
         let mut reply = reply::empty(StatusCode::NOT_MODIFIED);
         set(&mut reply, LAST_MODIFIED, &modified);

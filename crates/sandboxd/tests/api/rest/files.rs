@@ -165,6 +165,23 @@ fn a_file_that_cannot_be_written_whole_is_an_error_and_changes_nothing() {
 }
 
 #[test]
+fn a_file_of_any_age_can_be_read() {
+    let daemon = Daemon::start();
+    for time in [-1_000_000_000, 0, 253_402_300_800, 300_000_000_000_i64] {
+        let file = fs::File::create(daemon.path("a.txt")).unwrap();
+        let stamp = rustix::fs::Timespec { tv_sec: time, tv_nsec: 1 };
+        rustix::fs::futimens(&file, &rustix::fs::Timestamps { last_access: stamp, last_modification: stamp })
+            .unwrap();
+        for path in ["/v1/files/a.txt", "/download/a.txt", "/v1/files/", "/list/"] {
+            let answer = daemon.get(path);
+            assert_eq!(answer.status, 200, "{path} of {time}");
+        }
+        let head = daemon.send("HEAD", "/v1/files/a.txt", "", b"");
+        assert!(head.head.contains("last-modified: "), "{}", head.head);
+    }
+}
+
+#[test]
 fn delete_has_a_code_for_every_case() {
     let daemon = Daemon::start();
     fs::create_dir_all(daemon.path("d/sub")).unwrap();
