@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, getpgid, kill_process, kill_process_group, waitid,
+};
 use tokio::io::unix::AsyncFd;
 use tokio::time::timeout;
 
@@ -69,8 +71,13 @@ impl Child {
 
     /// Sends a signal to the group; nothing happens once the child is finished.
     pub fn signal(&self, signal: Signal) {
-        if !self.finished.load(Ordering::Relaxed) {
-            let _ = kill_process_group(self.pid, signal);
+        if self.finished.load(Ordering::Relaxed) {
+            return;
+        }
+        let _ = kill_process_group(self.pid, signal);
+        // A process can join another group, and must not escape its timeout by that.
+        if getpgid(Some(self.pid)).is_ok_and(|group| group != self.pid) {
+            let _ = kill_process(self.pid, signal);
         }
     }
 
@@ -86,5 +93,20 @@ impl Drop for Child {
     fn drop(&mut self) {
         self.signal(Signal::KILL);
         self.finish();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_leader_that_has_left_its_group_gets_the_signal_too() {
+        // Never put into a group of its own, as if it had joined that of the test.
+        #[allow(clippy::zombie_processes)]
+        let process = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let child = Child::new(Pid::from_raw(process.id().cast_signed()).unwrap());
+        child.signal(Signal::TERM);
+        assert_eq!(timeout(Duration::from_secs(10), child.exited()).await, Ok(Exit::Signal(15)));
     }
 }
