@@ -16,6 +16,7 @@ mod duration;
 mod grpc;
 mod install;
 mod legacy;
+mod log;
 mod multipart;
 mod paths;
 mod process;

@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::cli::{Options, Port};
 use crate::routes::State;
-use crate::{connection, detach, process};
+use crate::{connection, detach, log, process};
 
 const MAX_CONNECTIONS: usize = 512;
 /// How long processes have between SIGTERM and SIGKILL when the daemon stops.
@@ -77,7 +77,7 @@ fn bind(host: IpAddr, ports: &[Port]) -> Result<Vec<StdListener>, String> {
         });
     }
     for problem in problems {
-        eprintln!("warning: {problem}");
+        log::warn(problem);
     }
     Ok(listeners)
 }
@@ -123,7 +123,7 @@ async fn accept(listener: TcpListener, state: Arc<State>, connections: Arc<Semap
             Ok((stream, _)) => stream,
             Err(error) => {
                 // Out of descriptors, most likely: accepting again at once would only burn the CPU.
-                eprintln!("warning: cannot accept a connection: {error}");
+                log::warn(format_args!("cannot accept a connection: {error}"));
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::validation::Execute;
 use super::words;
+use crate::log;
 use crate::paths;
 use crate::process::{self, Captured, Cwd, Exit, Failure, Input, Limits, Refused, Table, Wanted};
 
@@ -115,9 +116,9 @@ fn exec_timeout() -> Duration {
     match text.trim().parse().ok().filter(|&seconds: &f64| seconds > 0.0).map(Duration::try_from_secs_f64) {
         Some(Ok(limit)) => limit,
         _ => {
-            eprintln!(
-                "warning: {NAME}={text:?} is not a number of seconds above 0; using {DEFAULT_TIMEOUT_SECONDS}"
-            );
+            log::warn(format_args!(
+                "{NAME}={text:?} is not a number of seconds above 0; using {DEFAULT_TIMEOUT_SECONDS}"
+            ));
             default
         }
     }
@@ -127,7 +128,7 @@ fn max_output() -> usize {
     const NAME: &str = "SANDBOX_EXEC_MAX_OUTPUT_BYTES";
     let Ok(text) = std::env::var(NAME) else { return DEFAULT_MAX_OUTPUT };
     text.trim().parse().unwrap_or_else(|_| {
-        eprintln!("warning: {NAME}={text:?} is not a number of bytes; using {DEFAULT_MAX_OUTPUT}");
+        log::warn(format_args!("{NAME}={text:?} is not a number of bytes; using {DEFAULT_MAX_OUTPUT}"));
         DEFAULT_MAX_OUTPUT
     })
 }

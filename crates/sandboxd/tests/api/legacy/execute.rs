@@ -99,6 +99,12 @@ fn a_server_limit_that_is_no_number_is_ignored() {
 }
 
 #[test]
+fn a_warning_that_cannot_be_written_is_dropped() {
+    let daemon = Daemon::start_after("exec 2>/dev/full", &[], &[("SANDBOX_EXEC_TIMEOUT_SECONDS", "never")]);
+    assert_eq!(daemon.run("true")["exit_code"], 0);
+}
+
+#[test]
 fn a_client_that_goes_away_takes_its_command_with_it() {
     let daemon = Daemon::start();
     let body = json!({"command": "sh -c 'echo $$ > leader; sleep 1000'"}).to_string();
