@@ -25,7 +25,7 @@ All APIs (legacy, REST /v1, gRPC) are served on every port.
                                or the current directory, the first that exists)
   --metadata-env-prefix TEXT   variables that /v1/metadata shows (default SANDBOX_)
   --shutdown-timeout DURATION  time for a graceful stop (default 10s)
-  --http-idle-timeout DURATION closes connections without requests (default 60s)
+  --http-idle-timeout DURATION closes connections without requests (default 60s; 0 = never)
   --stream-chunk-size BYTES    largest stdout or stderr message of a gRPC stream (default 4096)
   --token-file FILE            requests need `Authorization: Bearer TOKEN` with the token in FILE, except GET / and
                                GET /v1/health (default $SANDBOXD_TOKEN_FILE, else no authentication)
@@ -150,7 +150,7 @@ fn set(
         "--root-dir" => options.root = Some(value()?.into()),
         "--metadata-env-prefix" => options.metadata_prefix = value()?,
         "--shutdown-timeout" => options.shutdown_timeout = duration::parse(flag, &value()?)?,
-        "--http-idle-timeout" => options.idle_timeout = duration::parse(flag, &value()?)?,
+        "--http-idle-timeout" => options.idle_timeout = idle(flag, &value()?)?,
         "--stream-chunk-size" => options.chunk = chunk(flag, &value()?)?,
         "--token-file" => options.token_file = Some(value()?.into()),
         _ if flag.starts_with("--zap-") => drop(value()?),
@@ -176,6 +176,12 @@ fn verb(words: Vec<String>) -> Result<Command, String> {
 fn port(flag: &str, value: &str, lowest: u16) -> Result<u16, String> {
     let number = value.parse().ok().filter(|number| *number >= lowest);
     number.ok_or_else(|| format!("`{flag} {value}` is not a number between {lowest} and 65535"))
+}
+
+/// 0 is no limit, as in Go.
+fn idle(flag: &str, value: &str) -> Result<Duration, String> {
+    let limit = duration::parse(flag, value)?;
+    Ok(if limit.is_zero() { duration::LONGEST } else { limit })
 }
 
 fn chunk(flag: &str, value: &str) -> Result<usize, String> {

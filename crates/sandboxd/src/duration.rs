@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 /// Also keeps absurd numbers out of the timers.
-const LONGEST: f64 = 365.0 * 24.0 * 3600.0;
+pub const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 pub fn parse(flag: &str, text: &str) -> Result<Duration, String> {
     seconds(text)
-        .filter(|seconds| (0.0..=LONGEST).contains(seconds))
+        .filter(|seconds| (0.0..=LONGEST.as_secs_f64()).contains(seconds))
         .map(Duration::from_secs_f64)
         .ok_or_else(|| format!("`{flag} {text}` is not a duration such as 10s or 1m30s"))
 }

@@ -49,6 +49,23 @@ fn a_port_that_is_taken_is_a_clear_error() {
 }
 
 #[test]
+fn an_idle_timeout_of_zero_closes_no_connection() {
+    let daemon = Daemon::start_as(&["--http-idle-timeout", "0"], &[]);
+    let mut stream = daemon.connect();
+    for _ in 0..3 {
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        stream.write_all(b"HEAD /v1/health HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        let mut answer = [0; 15];
+        stream.read_exact(&mut answer).expect("the connection is still open");
+        assert_eq!(&answer, b"HTTP/1.1 200 OK");
+        while !answer.ends_with(b"\r\n\r\n") {
+            answer.rotate_left(1);
+            stream.read_exact(&mut answer[14..]).unwrap();
+        }
+    }
+}
+
+#[test]
 fn a_wrong_argument_is_exit_code_2() {
     let output = Command::new(env!("CARGO_BIN_EXE_asb-sandboxd")).arg("--prot").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
