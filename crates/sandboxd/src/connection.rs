@@ -13,6 +13,7 @@ use hyper::body::{Frame, SizeHint};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -28,6 +29,8 @@ const MAX_HEADER_BYTES: usize = 64 * 1024;
 const MAX_STREAMS: u32 = 64;
 /// A peer that vanished without a word is noticed after this time.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
+/// A peer that does not answer so many probes, one after another, is gone.
+const PROBES: u32 = 3;
 /// How long a client may take to close an idle HTTP/2 connection after it was asked to.
 const GOODBYE: Duration = Duration::from_secs(5);
 const SHORTEST_TICK: Duration = Duration::from_millis(50);
@@ -36,6 +39,7 @@ const SHORTEST_TICK: Duration = Duration::from_millis(50);
 pub async fn serve(mut stream: TcpStream, state: Arc<State>, idle: Duration) {
     // Answers are small and written at once: Nagle's algorithm would only delay them.
     let _ = stream.set_nodelay(true);
+    let _ = probe(&stream);
     let mut stopping = state.stopping.subscribe();
     let begun = tokio::select! {
         begun = timeout(HEADER_READ_TIMEOUT.max(idle), begin(&mut stream)) => begun,
@@ -81,6 +85,14 @@ pub async fn serve(mut stream: TcpStream, state: Arc<State>, idle: Duration) {
             () = activity.idle_for(idle) => {}
         }
     }
+}
+
+/// Lets the kernel notice a peer that is gone: an upload in HTTP/1 would wait for it for ever.
+fn probe(stream: &TcpStream) -> rustix::io::Result<()> {
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, KEEP_ALIVE)?;
+    sockopt::set_tcp_keepintvl(stream, KEEP_ALIVE / PROBES)?;
+    sockopt::set_tcp_keepcnt(stream, PROBES)
 }
 
 /// Reads just enough to know the protocol.

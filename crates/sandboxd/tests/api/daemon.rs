@@ -66,6 +66,21 @@ fn an_idle_timeout_of_zero_closes_no_connection() {
 }
 
 #[test]
+fn a_peer_that_vanishes_without_a_word_is_noticed() {
+    let daemon = Daemon::start();
+    let mut stream = daemon.connect();
+    // The body never comes, so nothing but the kernel can notice.
+    stream.write_all(b"PUT /v1/files/x HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n").unwrap();
+    let (client, server) = (stream.local_addr().unwrap().port(), daemon.port());
+    let ends = format!("0100007F:{server:04X} 0100007F:{client:04X}");
+    crate::support::eventually("the daemon's end has a keep-alive timer", || {
+        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        let line = table.lines().find(|line| line.contains(&ends)).expect("the connection is there");
+        line.split_whitespace().nth(5).unwrap().starts_with("02:")
+    });
+}
+
+#[test]
 fn a_wrong_argument_is_exit_code_2() {
     let output = Command::new(env!("CARGO_BIN_EXE_asb-sandboxd")).arg("--prot").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
