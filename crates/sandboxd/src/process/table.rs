@@ -21,6 +21,8 @@ const REMEMBERED_FOR: Duration = Duration::from_secs(600);
 const REMEMBERED: usize = 64;
 /// Callers that wait until one process reads its input. Each may hold a message of 4 MiB.
 const MAX_WRITERS: usize = 8;
+/// Bytes of a command that are kept to be listed: a list of all processes must fit into one message of 4 MiB.
+const MAX_SHOWN: usize = 4096;
 
 pub struct Table {
     slots: Arc<Semaphore>,
@@ -48,6 +50,7 @@ pub enum Refused {
 /// A process that callers know by its number.
 pub struct Entry {
     pub id: i32,
+    /// To be shown; the end of a long one is cut.
     pub command: Vec<String>,
     pub started: SystemTime,
     pub child: Arc<Child>,
@@ -104,7 +107,7 @@ impl Table {
         entries.last_id = entries.last_id.checked_add(1).unwrap_or(1);
         let entry = Arc::new(Entry {
             id: entries.last_id,
-            command,
+            command: shown(command),
             started: SystemTime::now(),
             child: spawned.child.clone(),
             ring,
@@ -169,6 +172,24 @@ impl Table {
         }
         entries
     }
+}
+
+/// The beginning of a command; an ellipsis marks where it was cut.
+fn shown(command: Vec<String>) -> Vec<String> {
+    let mut room = MAX_SHOWN;
+    let mut kept = Vec::new();
+    for word in command {
+        // A word costs a little even when it is empty.
+        let cost = word.len() + 2;
+        if cost > room {
+            let end = word.floor_char_boundary(room.saturating_sub(2));
+            kept.push(format!("{}…", &word[..end]));
+            break;
+        }
+        room -= cost;
+        kept.push(word);
+    }
+    kept
 }
 
 /// Which of the processes that have `ended` are too old or too many.

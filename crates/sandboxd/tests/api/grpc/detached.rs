@@ -77,6 +77,25 @@ fn output_without_a_reader_is_kept_up_to_a_limit_and_the_rest_is_marked() {
 }
 
 #[test]
+fn a_list_of_long_commands_still_fits_into_one_message() {
+    let daemon = Daemon::start();
+    run(async {
+        let mut client = Client::connect(&daemon).await;
+        let word = "ä".repeat(50_000);
+        let mut command = vec!["true"];
+        command.extend(std::iter::repeat_n(word.as_str(), 15));
+        for _ in 0..4 {
+            start(&mut client, config(&command)).await;
+        }
+        let list: ListResponse =
+            client.unary("/sandboxd.v1.ProcessService/List", process::Empty {}).await.unwrap();
+        let shown = &list.processes[0].command;
+        assert_eq!((list.processes.len(), shown[0].as_str()), (4, "true"));
+        assert!(shown[1].starts_with("ää") && shown[1].ends_with('…'), "what was cut is marked");
+    });
+}
+
+#[test]
 fn a_signal_ends_a_detached_process_and_attached_ones_cannot_be_connected_to() {
     let daemon = Daemon::start();
     run(async {
