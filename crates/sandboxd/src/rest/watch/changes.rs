@@ -18,6 +18,14 @@ use crate::rest::tree;
 
 /// Of one watch.
 const MAX_DIRECTORIES: usize = 4096;
+/// What is reported about each directory.
+const FLAGS: WatchFlags = WatchFlags::CREATE
+    .union(WatchFlags::MODIFY)
+    .union(WatchFlags::DELETE)
+    .union(WatchFlags::MOVED_FROM)
+    .union(WatchFlags::MOVED_TO)
+    .union(WatchFlags::EXCL_UNLINK);
+const TOO_MANY: &str = "too many directories; some are not watched";
 /// Read at once.
 const MAX_BATCH: usize = 256;
 const BUFFER: usize = 16 * 1024;
@@ -98,7 +106,9 @@ impl Watcher {
             }
             Place::Missing { .. } => return Err(Problem::NotFound),
         };
-        watcher.top = watcher.add(&found, path.clone()).map_err(limits)?;
+        // Below the top, the directory above reports a move.
+        let flags = FLAGS | WatchFlags::MOVE_SELF;
+        watcher.top = watcher.add_with(&found, path.clone(), flags).map_err(limits)?;
         if recursive {
             let complete = watcher.add_below(&found, &path, &mut Vec::new()).map_err(limits)?;
             if !complete {
@@ -148,6 +158,12 @@ impl Watcher {
     fn translate(&mut self, raw: &Raw, changes: &mut Vec<Change>) {
         if raw.flags.contains(ReadFlags::QUEUE_OVERFLOW) {
             changes.push(Change::Overflow { reason: "events came faster than they were read" });
+            self.rescan(changes);
+            return;
+        }
+        if raw.flags.contains(ReadFlags::MOVE_SELF) {
+            changes.push(Change::Gone);
+            return;
         }
         if raw.flags.contains(ReadFlags::IGNORED) {
             self.paths.remove(&raw.watch);
@@ -200,9 +216,24 @@ impl Watcher {
         let is_full = found.len() >= MAX_DIRECTORIES;
         changes.extend(found);
         if !matches!(added, Ok(true) | Err(Errno::NOENT)) {
-            changes.push(Change::Overflow { reason: "too many directories; some are not watched" });
+            changes.push(Change::Overflow { reason: TOO_MANY });
         } else if is_full {
             changes.push(Change::Overflow { reason: "too many new files; some are not reported" });
+        }
+    }
+
+    /// Finds the directories that came, went or were renamed while events were lost.
+    fn rescan(&mut self, changes: &mut Vec<Change>) {
+        let Some(path) = self.paths.get(&self.top).cloned().filter(|_| self.recursive) else { return };
+        let Ok(Place::Directory(directory)) = self.root.resolve(&path) else { return };
+        let before = std::mem::take(&mut self.paths);
+        self.paths.insert(self.top, path.clone());
+        let added = self.add_below(&directory, &path, &mut Vec::new());
+        for watch in before.into_keys().filter(|watch| !self.paths.contains_key(watch)) {
+            let _ = inotify::remove_watch(&self.queue, watch);
+        }
+        if !matches!(added, Ok(true)) {
+            changes.push(Change::Overflow { reason: TOO_MANY });
         }
     }
 
@@ -222,12 +253,10 @@ impl Watcher {
 
     /// By descriptor, so that no link put there meanwhile is followed.
     fn add(&mut self, directory: &OwnedFd, path: Vec<u8>) -> Result<i32, Errno> {
-        let flags = WatchFlags::CREATE
-            | WatchFlags::MODIFY
-            | WatchFlags::DELETE
-            | WatchFlags::MOVED_FROM
-            | WatchFlags::MOVED_TO
-            | WatchFlags::EXCL_UNLINK;
+        self.add_with(directory, path, FLAGS)
+    }
+
+    fn add_with(&mut self, directory: &OwnedFd, path: Vec<u8>, flags: WatchFlags) -> Result<i32, Errno> {
         let watch =
             inotify::add_watch(&self.queue, format!("/proc/self/fd/{}", directory.as_raw_fd()), flags)?;
         self.paths.insert(watch, path);
@@ -293,5 +322,56 @@ fn limits(error: Errno) -> Problem {
     match error {
         Errno::NOSPC | Errno::MFILE => Problem::TooMany("the kernel allows no more watches"),
         other => other.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::Write;
+    use std::path::Path;
+
+    use super::*;
+
+    fn watch(base: &Path, path: &str) -> Watcher {
+        Watcher::new(Root::open(base).unwrap(), path.into(), true).unwrap()
+    }
+
+    /// Everything that the kernel has queued.
+    fn drain(watcher: &mut Watcher) -> Vec<Change> {
+        std::iter::from_fn(|| watcher.changes()).flatten().collect()
+    }
+
+    #[test]
+    fn a_directory_made_while_events_were_lost_is_watched_afterwards() {
+        let world = tempfile::tempdir().unwrap();
+        let at = |name: &str| world.path().join(name);
+        fs::create_dir(at("gone")).unwrap();
+        let mut watcher = watch(world.path(), "");
+        let queue = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
+        // In turns: the kernel reports the same event twice in a row as one.
+        let mut files = ["a", "b"].map(|name| fs::File::create(at(name)).unwrap());
+        for number in 0..=queue.trim().parse().unwrap() {
+            files[number % 2].write_all(b"x").unwrap();
+        }
+        fs::remove_dir(at("gone")).unwrap();
+        fs::create_dir_all(at("late/deep")).unwrap();
+        assert!(drain(&mut watcher).iter().any(|change| matches!(change, Change::Overflow { .. })));
+        assert_eq!(watcher.paths.len(), 3, "the top, `late` and `late/deep`");
+        fs::write(at("late/deep/f"), "").unwrap();
+        let path = "/late/deep/f".to_owned();
+        assert_eq!(drain(&mut watcher), [Change::Create { path, directory: false }]);
+    }
+
+    #[test]
+    fn a_watched_path_that_is_renamed_is_gone() {
+        let world = tempfile::tempdir().unwrap();
+        let at = |name: &str| world.path().join(name);
+        fs::create_dir_all(at("top/sub")).unwrap();
+        let mut watcher = watch(world.path(), "top");
+        fs::rename(at("top/sub"), at("top/bus")).unwrap();
+        assert!(matches!(&drain(&mut watcher)[..], [Change::Rename { .. }]), "not one below it");
+        fs::rename(at("top"), at("other")).unwrap();
+        assert_eq!(drain(&mut watcher), [Change::Gone]);
     }
 }
