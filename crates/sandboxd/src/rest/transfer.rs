@@ -107,6 +107,7 @@ fn into_itself(error: Errno) -> Problem {
         Errno::INVAL => Problem::Invalid("a directory cannot be moved into itself".to_owned()),
         Errno::NOTEMPTY => Problem::Conflict("target directory is not empty"),
         Errno::ISDIR => Problem::Invalid("target path is a directory, the source is not".to_owned()),
+        Errno::NOTDIR => Problem::Invalid("target path is a file, the source is a directory".to_owned()),
         Errno::XDEV => {
             Problem::Invalid("source and target are on different file systems; copy and delete".to_owned())
         }

@@ -57,6 +57,20 @@ fn a_target_is_replaced_only_when_that_is_asked_for() {
 }
 
 #[test]
+fn a_target_of_another_kind_is_named_as_the_problem() {
+    let daemon = Daemon::start();
+    fs::create_dir_all(daemon.path("dir/sub")).unwrap();
+    fs::write(daemon.path("file"), "x").unwrap();
+    for call in ["move", "copy"] {
+        for (from, to) in [("dir", "file"), ("file", "dir")] {
+            let answer = daemon.relocate(call, from, to, true);
+            assert_eq!(answer.refusal(), refusal(400, "INVALID_ARGUMENT"), "{call} {from} {to}");
+        }
+    }
+    assert!(daemon.path("dir/sub").is_dir() && daemon.path("file").is_file());
+}
+
+#[test]
 fn directories_are_made_with_their_parents_as_often_as_one_likes() {
     let daemon = Daemon::start();
     let make = |path: &str| daemon.send("POST", &format!("/v1/directories/{path}"), "", b"");
