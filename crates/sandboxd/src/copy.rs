@@ -5,6 +5,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Writes a file, or a directory as `.` with everything in it. Sockets and devices are left out.
@@ -14,7 +15,7 @@ pub fn pack(path: &Path, out: impl Write) -> io::Result<()> {
     let found = fs::metadata(path)?;
     if !found.is_dir() {
         let name = path.file_name().unwrap_or(OsStr::new("file"));
-        builder.append_file(name, &mut fs::File::open(path)?)?;
+        append_file(&mut builder, Path::new(name), path)?;
         return builder.into_inner()?.flush();
     }
     builder.append_dir(".", path)?;
@@ -23,16 +24,35 @@ pub fn pack(path: &Path, out: impl Write) -> io::Result<()> {
         for entry in fs::read_dir(path.join(&directory))? {
             let entry = entry?;
             let (kind, within) = (entry.file_type()?, directory.join(entry.file_name()));
-            if kind.is_dir() || kind.is_file() || kind.is_symlink() {
-                let appended = builder.append_path_with_name(entry.path(), &within);
-                appended.map_err(|error| named(&entry.path(), &error))?;
-            }
+            let appended = match kind {
+                _ if kind.is_file() => append_file(&mut builder, &within, &entry.path()),
+                _ if kind.is_dir() || kind.is_symlink() => {
+                    builder.append_path_with_name(entry.path(), &within)
+                }
+                _ => Ok(()),
+            };
+            appended.map_err(|error| named(&entry.path(), &error))?;
             if kind.is_dir() {
                 waiting.push(within);
             }
         }
     }
     builder.into_inner()?.flush()
+}
+
+/// Exactly as many bytes as the header announces, although the file may change meanwhile: what it gains is left out, what
+/// it loses becomes zeros.
+fn append_file(builder: &mut tar::Builder<impl Write>, name: &Path, path: &Path) -> io::Result<()> {
+    let mut file = fs::File::open(path)?;
+    let metadata = file.metadata()?;
+    let length = metadata.len();
+    let has_holes = metadata.blocks() * 512 < length;
+    if has_holes {
+        return builder.append_file(name, &mut file);
+    }
+    let mut header = tar::Header::new_gnu();
+    header.set_metadata(&metadata);
+    builder.append_data(&mut header, name, file.chain(io::repeat(0)).take(length))
 }
 
 /// Puts what an archive holds at `target`, or in it under `name` where that is a directory.
@@ -100,6 +120,41 @@ mod tests {
         }
         let nowhere = unpack(&*tar, &at("no/where"), OsStr::new("a")).expect_err("no such directory");
         assert!(nowhere.to_string().contains("no/where"), "{nowhere}");
+    }
+
+    /// Makes a file longer or shorter whenever a part of the archive is written.
+    struct Changing(PathBuf, i64, Vec<u8>);
+
+    impl Write for Changing {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let file = fs::OpenOptions::new().write(true).open(&self.0)?;
+            file.set_len(file.metadata()?.len().saturating_add_signed(self.1))?;
+            self.2.write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn file_that_changes_while_it_is_read_does_not_break_the_archive() {
+        let dir = tempfile::tempdir().expect("made");
+        let at = |name: &str| dir.path().join(name);
+        for change in [1000, -200_000] {
+            fs::create_dir_all(at("src")).expect("made");
+            for name in ["a", "log", "z"] {
+                fs::write(at("src").join(name), "0123456789".repeat(50_000)).expect("written");
+            }
+            let mut out = Changing(at("src/log"), change, Vec::new());
+            pack(&at("src"), &mut out).expect("packed");
+            unpack(&*out.2, &at("new"), OsStr::new(".")).expect("unpacked");
+            for name in ["a", "z"] {
+                let text = fs::read_to_string(at("new").join(name)).expect("there");
+                assert_eq!(text, "0123456789".repeat(50_000), "{name}");
+            }
+            fs::remove_dir_all(at("new")).expect("removed");
+        }
     }
 
     #[test]
