@@ -92,11 +92,15 @@ impl Default for Options {
     }
 }
 
-pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Command, String> {
-    let mut arguments = arguments.into_iter().peekable();
-    if arguments.peek().is_some_and(|word| !word.starts_with('-')) {
-        return verb(arguments.collect());
+pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, String> {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    if arguments.first().is_some_and(|word| !word.as_encoded_bytes().starts_with(b"-")) {
+        return verb(&arguments);
     }
+    let text = |argument: OsString| {
+        argument.into_string().map_err(|argument| format!("`{}` is not UTF-8", argument.display()))
+    };
+    let mut arguments = arguments.into_iter().map(text).collect::<Result<Vec<_>, _>>()?.into_iter();
     let mut options = Options::default();
     let mut exact = Vec::new();
     while let Some(argument) = arguments.next() {
@@ -159,17 +163,18 @@ fn set(
     Ok(())
 }
 
-fn verb(words: Vec<String>) -> Result<Command, String> {
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    match &words[..] {
-        ["pack", path] => Ok(Command::Pack { path: path.into() }),
-        ["unpack", target, name] => Ok(Command::Unpack { target: target.into(), name: name.into() }),
-        ["install" | "copy-to", directory] => Ok(Command::Install { directory: directory.into() }),
-        [verb @ ("pack" | "unpack" | "install" | "copy-to"), given @ ..] => {
-            let wanted = if *verb == "unpack" { "2 arguments" } else { "1 argument" };
+/// `words` begins with the verb. What follows are paths, so any bytes.
+fn verb(words: &[OsString]) -> Result<Command, String> {
+    let verb = words.first().map(|word| word.to_string_lossy()).unwrap_or_default();
+    match (&*verb, words.get(1..).unwrap_or_default()) {
+        ("pack", [path]) => Ok(Command::Pack { path: path.into() }),
+        ("unpack", [target, name]) => Ok(Command::Unpack { target: target.into(), name: name.clone() }),
+        ("install" | "copy-to", [directory]) => Ok(Command::Install { directory: directory.into() }),
+        ("pack" | "unpack" | "install" | "copy-to", given) => {
+            let wanted = if verb == "unpack" { "2 arguments" } else { "1 argument" };
             Err(format!("`{verb}` takes {wanted}, not {}", given.len()))
         }
-        _ => Err(format!("unexpected argument `{}`", words.first().copied().unwrap_or_default())),
+        _ => Err(format!("unexpected argument `{verb}`")),
     }
 }
 
@@ -207,7 +212,7 @@ mod tests {
     use super::*;
 
     fn parse_words(line: &str) -> Result<Command, String> {
-        parse(line.split_whitespace().map(str::to_owned))
+        parse(line.split_whitespace().map(OsString::from))
     }
 
     fn options(line: &str) -> Options {

@@ -29,7 +29,7 @@ mod server;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let options = match cli::parse(std::env::args().skip(1)) {
+    let options = match cli::parse(std::env::args_os().skip(1)) {
         Ok(cli::Command::Serve(options)) => options,
         Ok(cli::Command::Install { directory }) => return ended(&directory, install::install(&directory)),
         Ok(cli::Command::Pack { path }) => return ended(&path, copy::pack(&path, std::io::stdout())),

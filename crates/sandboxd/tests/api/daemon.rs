@@ -193,6 +193,21 @@ fn with_a_token_only_probes_and_its_holders_are_served() {
 }
 
 #[test]
+fn a_file_whose_name_is_no_text_is_packed() {
+    use std::os::unix::ffi::OsStrExt;
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join(std::ffi::OsStr::from_bytes(b"\xff"));
+    std::fs::write(&file, "x").unwrap();
+    let packed = Command::new(env!("CARGO_BIN_EXE_asb-sandboxd")).arg("pack").arg(&file).output().unwrap();
+    assert!(packed.status.success() && packed.stdout.starts_with(b"\xff"));
+    let wrong = Command::new(env!("CARGO_BIN_EXE_asb-sandboxd"))
+        .args(["--root-dir".as_ref(), file.as_os_str()])
+        .output()
+        .unwrap();
+    assert_eq!(wrong.status.code(), Some(2), "a flag must be text");
+}
+
+#[test]
 fn it_installs_itself_where_there_is_no_cp() {
     let directory = tempfile::tempdir().unwrap();
     let target = directory.path().join("bin");
