@@ -5,11 +5,12 @@ use std::io;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
+use hyper::http::Extensions;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -33,6 +34,8 @@ const KEEP_ALIVE: Duration = Duration::from_secs(30);
 const PROBES: u32 = 3;
 /// How long a client may take to close an idle HTTP/2 connection after it was asked to.
 const GOODBYE: Duration = Duration::from_secs(5);
+/// Of an answer.
+const MAX_FRAME: usize = 64 * 1024;
 const SHORTEST_TICK: Duration = Duration::from_millis(50);
 
 /// Serves until the client closes, nothing happened for `idle`, or the daemon stops and the last answer is out.
@@ -49,7 +52,16 @@ pub async fn serve(mut stream: TcpStream, state: Arc<State>, idle: Duration) {
     let activity = Arc::new(Activity::default());
     let service = service_fn(|request| {
         let (state, busy) = (state.clone(), Activity::begin(&activity));
-        async move { Ok::<_, Infallible>(state.answer(request).await.map(|body| Watched { body, _busy: busy })) }
+        async move {
+            let mut reply = state.answer(request).await;
+            let kept = std::mem::take(reply.extensions_mut());
+            Ok::<_, Infallible>(reply.map(|body| Watched {
+                body,
+                rest: Bytes::new(),
+                _busy: busy,
+                _kept: kept,
+            }))
+        }
     });
     let io = TokioIo::new(Prefixed { prefix, stream, activity: (!is_http2).then(|| activity.clone()) });
     // An error of a connection is the client's: it went away or did not speak HTTP.
@@ -177,7 +189,11 @@ impl Drop for Busy {
 /// The body of an answer; as long as it is read, its connection is busy.
 struct Watched {
     body: Body,
+    /// What is left of a long frame.
+    rest: Bytes,
     _busy: Busy,
+    /// What the answer needs until its end.
+    _kept: Extensions,
 }
 
 impl hyper::body::Body for Watched {
@@ -185,15 +201,31 @@ impl hyper::body::Body for Watched {
     type Error = io::Error;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+        if self.rest.is_empty() {
+            match ready!(Pin::new(&mut self.body).poll_frame(cx)).map(|frame| frame.map(Frame::into_data)) {
+                Some(Ok(Ok(data))) => self.rest = data,
+                Some(Ok(Err(trailers))) => return Poll::Ready(Some(Ok(trailers))),
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => return Poll::Ready(None),
+            }
+        }
+        // hyper takes a frame as a whole, however slowly the client reads, and the body would end before it is out.
+        let length = self.rest.len().min(MAX_FRAME);
+        Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(length)))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let (hint, rest) = (self.body.size_hint(), self.rest.len() as u64);
+        let mut whole = SizeHint::new();
+        whole.set_lower(hint.lower() + rest);
+        if let Some(upper) = hint.upper() {
+            whole.set_upper(upper + rest);
+        }
+        whole
     }
 }
 

@@ -1,5 +1,6 @@
 //! The shapes an answer can have; clients and their tests know each of them.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
@@ -8,6 +9,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::body::Body;
+use crate::process::Held;
 
 pub type Reply = Response<Body>;
 
@@ -60,6 +62,13 @@ pub fn json_line(status: StatusCode, value: &impl Serialize) -> Reply {
     *reply.status_mut() = status;
     reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     reply
+}
+
+/// Lets `held` count until the last byte of the answer is out.
+pub fn keep(reply: &mut Reply, mut held: Held) {
+    let length = hyper::body::Body::size_hint(reply.body()).exact();
+    held.shrink_to(length.and_then(|length| length.try_into().ok()).unwrap_or(usize::MAX));
+    reply.extensions_mut().insert(Arc::new(held));
 }
 
 pub fn empty(status: StatusCode) -> Reply {

@@ -28,6 +28,19 @@ where
     Grpc::new(ProstCodec::<R, Q>::default()).unary(once, request).await
 }
 
+/// A unary method that makes its response by itself.
+pub async fn whole<Q, R, F>(
+    request: HttpRequest<Incoming>,
+    method: impl FnOnce(Request<Q>) -> F,
+) -> HttpResponse<Body>
+where
+    Q: Message + Default + 'static,
+    R: Message + 'static,
+    F: Future<Output = Result<Response<R>, Status>> + Send,
+{
+    Grpc::new(ProstCodec::<R, Q>::default()).unary(Once(Some(method)), request).await
+}
+
 pub async fn streaming<Q, R, F>(
     request: HttpRequest<Incoming>,
     method: impl FnOnce(Request<Q>) -> F,

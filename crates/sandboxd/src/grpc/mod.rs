@@ -14,7 +14,7 @@ use hyper::Request;
 use hyper::body::Incoming;
 use tonic::Status;
 
-use self::call::{bidirectional, streaming, unary};
+use self::call::{bidirectional, streaming, unary, whole};
 use crate::body::Body;
 use crate::reply::Reply;
 use crate::routes::State;
@@ -22,7 +22,7 @@ use crate::routes::State;
 pub async fn answer(state: Arc<State>, request: Request<Incoming>) -> Reply {
     let response = match request.uri().path() {
         "/process.v1.ProcessService/Start" => streaming(request, |call| start::start(state, call)).await,
-        "/process.v1.ProcessService/Execute" => unary(request, |call| process::execute(state, call)).await,
+        "/process.v1.ProcessService/Execute" => whole(request, |call| process::execute(state, call)).await,
         "/process.v1.ProcessService/WriteStdin" => {
             unary(request, |call| process::write_stdin(state, call)).await
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rustix::process::Signal as UnixSignal;
-use tonic::{Request, Status};
+use tonic::{Request, Response, Status};
 
 use super::call::deadline;
 use super::messages::process::{
@@ -21,13 +21,20 @@ use crate::routes::State;
 const MAX_OUTPUT: usize = (4 << 20) - (64 << 10);
 
 /// Dropping the future, when the client cancels or goes away, kills the process and its group.
-pub async fn execute(state: Arc<State>, call: Request<ExecuteRequest>) -> Result<ExecuteResponse, Status> {
+pub async fn execute(
+    state: Arc<State>,
+    call: Request<ExecuteRequest>,
+) -> Result<Response<ExecuteResponse>, Status> {
     let limit = deadline(&call)?;
     let (spawned, _slot) = spawn(&state, call.into_inner().config.unwrap_or_default(), Input::Null)?;
-    let captured = process::run(spawned, Limits { time: limit, bytes: MAX_OUTPUT }).await;
+    let limits = Limits { time: limit, bytes: MAX_OUTPUT, cost: |_| 1 };
+    let mut captured = process::run(spawned, limits).await;
     let exit = captured.exit.ok_or_else(timed_out)?;
+    let held = std::mem::take(&mut captured.held);
     let (stdout, stderr) = fit(captured);
-    Ok(ExecuteResponse { exit_code: exit_code(exit), stdout, stderr })
+    let mut answer = Response::new(ExecuteResponse { exit_code: exit_code(exit), stdout, stderr });
+    answer.extensions_mut().insert(Arc::new(held));
+    Ok(answer)
 }
 
 pub async fn write_stdin(state: Arc<State>, call: Request<WriteStdinRequest>) -> Result<Empty, Status> {
@@ -180,6 +187,7 @@ mod tests {
             stdout_cut: false,
             stderr_cut: false,
             exit: None,
+            held: process::Held::default(),
         };
         let (out, err) = fit(captured);
         let text = err.iter().copied().skip_while(|&byte| byte == b'e').collect();

@@ -14,7 +14,7 @@ use super::validation::Execute;
 use super::words;
 use crate::log;
 use crate::paths;
-use crate::process::{self, Captured, Cwd, Exit, Failure, Input, Limits, Refused, Table, Wanted};
+use crate::process::{self, Captured, Cwd, Exit, Failure, Held, Input, Limits, Refused, Table, Wanted};
 
 const FAILED: &str = "Failed to execute command: ";
 const DEFAULT_TIMEOUT_SECONDS: f64 = 300.0;
@@ -29,6 +29,8 @@ pub struct Outcome {
     pub stderr: String,
     pub exit_code: i32,
     pub timed_out: bool,
+    #[serde(skip)]
+    pub held: Held,
 }
 
 /// Runs `request.command` in the base directory. Dropping the future kills the command and all of its process group.
@@ -51,23 +53,30 @@ pub async fn execute(request: Execute, table: &Table) -> Result<Outcome, Refused
     let limit = max_output();
     let server_limit = exec_timeout();
     let time = Some(request.timeout.unwrap_or(server_limit));
-    let captured = process::run(spawned, Limits { time, bytes: limit }).await;
+    let captured = process::run(spawned, Limits { time, bytes: limit, cost: in_json }).await;
     let exit = captured.exit;
-    let (stdout, mut stderr) = texts(captured, limit);
-    Ok(match (exit, request.timeout) {
-        (Some(exit), _) => Outcome { stdout, stderr, exit_code: exit_code(exit), timed_out: false },
-        (None, Some(_)) => Outcome { stdout, stderr, exit_code: TIMED_OUT, timed_out: true },
+    let (stdout, mut stderr, held) = texts(captured, limit);
+    let (exit_code, timed_out) = match (exit, request.timeout) {
+        (Some(exit), _) => (exit_code(exit), false),
+        (None, Some(_)) => (TIMED_OUT, true),
         (None, None) => {
             let seconds = server_limit.as_secs_f64();
             line(&mut stderr);
             stderr += &format!("{FAILED}Command '{}' timed out after {seconds:?} seconds", list(&words));
-            Outcome { stdout, stderr, exit_code: 1, timed_out: false }
+            (1, false)
         }
-    })
+    };
+    Ok(Outcome { stdout, stderr, exit_code, timed_out, held })
 }
 
 fn failed(reason: &str) -> Outcome {
-    Outcome { stdout: String::new(), stderr: format!("{FAILED}{reason}"), exit_code: 1, timed_out: false }
+    Outcome {
+        stdout: String::new(),
+        stderr: format!("{FAILED}{reason}"),
+        exit_code: 1,
+        timed_out: false,
+        held: Held::default(),
+    }
 }
 
 fn reason(failure: Failure, words: &[String], base: &Path) -> String {
@@ -80,13 +89,12 @@ fn reason(failure: Failure, words: &[String], base: &Path) -> String {
     }
 }
 
-fn texts(captured: Captured, limit: usize) -> (String, String) {
-    let stdout = String::from_utf8_lossy(&captured.stdout).into_owned();
-    let mut stderr = String::from_utf8_lossy(&captured.stderr).into_owned();
-    for (name, cut, kept) in [
-        ("stdout", captured.stdout_cut, captured.stdout.len()),
-        ("stderr", captured.stderr_cut, captured.stderr.len()),
-    ] {
+fn texts(captured: Captured, limit: usize) -> (String, String, Held) {
+    let lengths = (captured.stdout.len(), captured.stderr.len());
+    let (stdout, mut stderr) = (text(captured.stdout), text(captured.stderr));
+    for (name, cut, kept) in
+        [("stdout", captured.stdout_cut, lengths.0), ("stderr", captured.stderr_cut, lengths.1)]
+    {
         if cut {
             line(&mut stderr);
             let why = if kept == limit {
@@ -97,7 +105,21 @@ fn texts(captured: Captured, limit: usize) -> (String, String) {
             stderr += &format!("[sandboxd: {name} was cut after {kept} bytes; {why}]\n");
         }
     }
-    (stdout, stderr)
+    (stdout, stderr, captured.held)
+}
+
+fn text(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+}
+
+/// The most that a byte takes in JSON: control characters are escaped, and U+FFFD replaces what is not UTF-8.
+fn in_json(byte: u8) -> usize {
+    match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' => 2,
+        0..=0x1f => 6,
+        0x20..=0x7f => 1,
+        0x80.. => "\u{fffd}".len(),
+    }
 }
 
 /// What is added next starts on a line of its own.

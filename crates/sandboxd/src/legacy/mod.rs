@@ -72,7 +72,11 @@ async fn execute(request: Request<Incoming>, table: &Table) -> Reply {
     };
     // Nothing has run where this refuses, so a client may safely send the request again.
     match execute::execute(wanted, table).await {
-        Ok(outcome) => reply::json(StatusCode::OK, &outcome),
+        Ok(outcome) => {
+            let mut reply = reply::json(StatusCode::OK, &outcome);
+            reply::keep(&mut reply, outcome.held);
+            reply
+        }
         Err(Refused::Closing) => reply::message(StatusCode::SERVICE_UNAVAILABLE, "sandboxd is shutting down"),
         Err(_) => reply::message(
             StatusCode::SERVICE_UNAVAILABLE,

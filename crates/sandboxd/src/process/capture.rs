@@ -1,28 +1,25 @@
 //! Runs a process to its end and collects what it writes, within limits.
 
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::process::Signal;
 use tokio::time::timeout;
 
-use super::{Exit, Port, Spawned};
+use super::{Exit, Held, Port, Spawned};
 
 /// How long output is awaited from processes that a finished command has left in the background.
 const DRAIN: Duration = Duration::from_secs(1);
-/// Of all commands together.
-const MAX_BUFFERED: usize = 256 << 20;
 /// Small enough that the allocator need not ask the kernel for each.
 const CHUNK: usize = 4 * 1024;
-
-static BUFFERED: AtomicUsize = AtomicUsize::new(0);
 
 pub struct Limits {
     pub time: Option<Duration>,
     /// Of each stream.
     pub bytes: usize,
+    /// How many bytes of the answer one byte of output may take.
+    pub cost: fn(u8) -> usize,
 }
 
 pub struct Captured {
@@ -32,11 +29,13 @@ pub struct Captured {
     pub stderr_cut: bool,
     /// `None` when the time limit ended it.
     pub exit: Option<Exit>,
+    /// To be dropped when the answer is out.
+    pub held: Held,
 }
 
 /// Dropping the future kills the process and its group.
 pub async fn run(spawned: Spawned, limits: Limits) -> Captured {
-    let (stdout, stderr) = (Kept::new(limits.bytes), Kept::new(limits.bytes));
+    let (stdout, stderr) = (Kept::new(&limits), Kept::new(&limits));
     let exit = {
         let mut reading = std::pin::pin!(async {
             tokio::join!(stdout.fill(Some(&spawned.stdout)), stderr.fill(spawned.stderr.as_ref()))
@@ -63,25 +62,34 @@ pub async fn run(spawned: Spawned, limits: Limits) -> Captured {
         exit
     };
     spawned.child.finish();
-    let ((stdout, stdout_cut), (stderr, stderr_cut)) = (stdout.take(), stderr.take());
-    Captured { stdout, stderr, stdout_cut, stderr_cut, exit }
+    let (stdout, stderr) = (stdout.into_state(), stderr.into_state());
+    Captured {
+        stdout: stdout.bytes,
+        stderr: stderr.bytes,
+        stdout_cut: stdout.cut,
+        stderr_cut: stderr.cut,
+        exit,
+        held: stdout.held.join(stderr.held),
+    }
 }
 
 /// The beginning of one stream.
 struct Kept {
     limit: usize,
+    cost: fn(u8) -> usize,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
     bytes: Vec<u8>,
+    held: Held,
     cut: bool,
 }
 
 impl Kept {
-    fn new(limit: usize) -> Self {
-        Self { limit, state: Mutex::default() }
+    fn new(limits: &Limits) -> Self {
+        Self { limit: limits.bytes, cost: limits.cost, state: Mutex::default() }
     }
 
     /// Reads to the end. Beyond the limit the stream is still emptied, so that the writer never blocks or breaks.
@@ -98,35 +106,18 @@ impl Kept {
 
     fn add(&self, bytes: &[u8]) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let room = self.limit.saturating_sub(state.bytes.len()).min(bytes.len());
-        let room = if reserve(room) { room } else { 0 };
         // Once cut, nothing is added: the text would have a hole in it.
         if state.cut {
-            release(room);
             return;
         }
+        let room = self.limit.saturating_sub(state.bytes.len()).min(bytes.len());
+        let cost = bytes[..room].iter().map(|&byte| (self.cost)(byte)).sum();
+        let room = if state.held.add(cost) { room } else { 0 };
         state.bytes.extend_from_slice(&bytes[..room]);
         state.cut = room < bytes.len();
     }
 
-    fn take(&self) -> (Vec<u8>, bool) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        release(state.bytes.len());
-        (std::mem::take(&mut state.bytes), state.cut)
+    fn into_state(self) -> State {
+        self.state.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-impl Drop for Kept {
-    fn drop(&mut self) {
-        self.take();
-    }
-}
-
-fn reserve(bytes: usize) -> bool {
-    let fits = |buffered: usize| Some(buffered + bytes).filter(|&sum| sum <= MAX_BUFFERED);
-    BUFFERED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
-}
-
-fn release(bytes: usize) {
-    BUFFERED.fetch_sub(bytes, Ordering::Relaxed);
 }

@@ -2,6 +2,7 @@
 
 mod capture;
 mod child;
+mod held;
 mod port;
 mod reaper;
 mod ring;
@@ -10,6 +11,7 @@ mod table;
 
 pub use capture::{Captured, Limits, run};
 pub use child::{Child, Exit};
+pub use held::Held;
 pub use port::{Port, register};
 pub use reaper::watch as watch_children;
 pub use ring::{Next, Ring, Source};

@@ -4,9 +4,9 @@ use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 use crate::grpc::client::{config, next, shell};
-use crate::grpc::messages::process::Event;
+use crate::grpc::messages::process::{Event, ExecuteRequest, ExecuteResponse};
 use crate::grpc::{Client, run};
-use crate::support::Daemon;
+use crate::support::{Daemon, eventually};
 
 #[test]
 fn a_client_that_does_not_read_stops_the_process_and_costs_no_memory() {
@@ -42,6 +42,52 @@ fn a_client_that_does_not_read_stops_the_process_and_costs_no_memory() {
             "others are served meanwhile"
         );
     });
+}
+
+/// Whether so much output is held for callers that there is no room for a little more.
+fn is_full(daemon: &Daemon) -> bool {
+    let outcome = daemon.run("printf %020000d 1");
+    outcome["stderr"].as_str().unwrap().contains("too much output is held for other commands")
+}
+
+#[test]
+fn answers_that_are_not_read_count_as_held_output() {
+    let daemon = Daemon::start();
+    // Each byte of these 16 MiB takes six in JSON.
+    let body = serde_json::json!({"command": "head -c 16777216 /dev/zero"}).to_string();
+    let held: Vec<_> = (0..4)
+        .map(|_| {
+            let mut stream = daemon.connect();
+            write!(stream, "POST /execute HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+                .unwrap();
+            stream
+        })
+        .collect();
+    eventually("the limit of held output is reached", || is_full(&daemon));
+    assert!(daemon.resident() < 600 * 1024, "{} KiB", daemon.resident());
+    drop(held);
+    eventually("what was held is free again", || !is_full(&daemon));
+}
+
+#[test]
+fn messages_that_are_not_read_count_as_held_output() {
+    let daemon = Daemon::start();
+    run(async {
+        let mut held = Vec::new();
+        for _ in 0..2 {
+            let mut client = Client::connect(&daemon).await;
+            for _ in 0..40 {
+                // As a stream, so that it is the test that does not read.
+                let request = ExecuteRequest { config: shell("head -c 4000000 /dev/zero") };
+                let stream =
+                    client.stream::<_, ExecuteResponse>("/process.v1.ProcessService/Execute", request);
+                held.push(stream.await.unwrap());
+            }
+        }
+        assert!(is_full(&daemon));
+        drop(held);
+    });
+    eventually("what was held is free again", || !is_full(&daemon));
 }
 
 #[test]
