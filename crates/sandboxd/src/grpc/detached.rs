@@ -46,7 +46,7 @@ async fn follow(entry: &Entry, spawned: Spawned, _slot: Slot, chunk: usize) {
     };
     let exit = pump(&spawned, chunk, keep).await;
     spawned.child.finish();
-    let _ = entry.ended.set((exit_code(exit), SystemTime::now()));
+    entry.end(exit_code(exit)).await;
     ring.close();
 }
 
@@ -55,7 +55,7 @@ pub async fn list(state: Arc<State>, _: Request<Empty>) -> Result<ListResponse, 
         process_id: entry.id,
         command: entry.command.clone(),
         detached: entry.ring.is_some(),
-        terminal: entry.has_terminal(),
+        terminal: entry.has_terminal,
         started_at_unix_ms: milliseconds(entry.started),
         exit_code: entry.ended.get().map(|ended| ended.0),
         ended_at_unix_ms: entry.ended.get().map(|ended| milliseconds(ended.1)),

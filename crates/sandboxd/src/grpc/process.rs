@@ -75,7 +75,7 @@ pub async fn resize_tty(state: Arc<State>, call: Request<ResizeTtyRequest>) -> R
     let request = call.into_inner();
     let entry = find(&state, request.process_id)?;
     let (cols, rows) = (request.cols as u16, request.rows as u16);
-    match entry.resize(cols, rows).filter(|_| entry.ended.get().is_none()) {
+    match entry.resize(cols, rows) {
         Some(Ok(())) => Ok(Empty {}),
         Some(Err(error)) => Err(Status::failed_precondition(format!("cannot resize the terminal: {error}"))),
         None => Err(Status::failed_precondition("the process has no terminal or has ended")),

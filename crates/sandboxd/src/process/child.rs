@@ -4,8 +4,8 @@
 //! to another process, so a signal to the group never reaches a process that is not the caller's.
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::process::{
@@ -21,10 +21,12 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Kills the whole group when dropped, unless [`Child::finish`] was called.
 pub struct Child {
     pid: Pid,
-    /// Readable when the leader has ended; not every kernel has one.
-    handle: Option<Arc<AsyncFd<OwnedFd>>>,
+    /// Readable when the leader has ended; not every kernel has one, and none is left once the child is finished.
+    handle: Mutex<Option<Handle>>,
     finished: AtomicBool,
 }
+
+type Handle = Arc<AsyncFd<OwnedFd>>;
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +38,7 @@ pub enum Exit {
 impl Child {
     pub fn new(pid: Pid) -> Self {
         reaper::own(pid);
-        Self { pid, handle: reaper::handle(pid).map(Arc::new), finished: AtomicBool::new(false) }
+        Self { pid, handle: Mutex::new(reaper::handle(pid).map(Arc::new)), finished: AtomicBool::new(false) }
     }
 
     /// Waits for the leader; others of its group may go on.
@@ -46,7 +48,8 @@ impl Child {
             if let Some(exit) = self.peek() {
                 return exit;
             }
-            match &self.handle {
+            let handle = self.handle().clone();
+            match handle {
                 Some(handle) => drop(handle.readable().await),
                 // By SIGCHLD, or by looking again where only this one handle could not be had.
                 None => drop(timeout(LOOK_AGAIN, ended.changed()).await),
@@ -84,8 +87,13 @@ impl Child {
     /// Reaps the leader and leaves alone what it has left in the background.
     pub fn finish(&self) {
         if !self.finished.swap(true, Ordering::Relaxed) {
-            reaper::release(self.pid, self.handle.clone());
+            let handle = self.handle().take();
+            reaper::release(self.pid, handle);
         }
+    }
+
+    fn handle(&self) -> std::sync::MutexGuard<'_, Option<Handle>> {
+        self.handle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

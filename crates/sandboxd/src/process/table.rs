@@ -58,7 +58,9 @@ pub struct Entry {
     pub ring: Option<Ring>,
     /// Exit code and time.
     pub ended: OnceLock<(i32, SystemTime)>,
-    terminal: Option<OwnedFd>,
+    pub has_terminal: bool,
+    /// Open until the process has ended, as is `input`.
+    terminal: Mutex<Option<OwnedFd>>,
     input: tokio::sync::Mutex<Option<Port>>,
     writers: Semaphore,
 }
@@ -100,9 +102,9 @@ impl Table {
     /// Gives a process a number. Takes its input: callers write to it by that number.
     pub fn add(&self, spawned: &mut Spawned, command: Vec<String>, ring: Option<Ring>) -> Arc<Entry> {
         let input = spawned.stdin.take();
-        let is_terminal = spawned.stderr.is_none();
+        let has_terminal = spawned.stderr.is_none();
         let terminal =
-            input.as_ref().filter(|_| is_terminal).and_then(|port| port.descriptor().try_clone().ok());
+            input.as_ref().filter(|_| has_terminal).and_then(|port| port.descriptor().try_clone().ok());
         let mut entries = self.entries();
         entries.last_id = entries.last_id.checked_add(1).unwrap_or(1);
         let entry = Arc::new(Entry {
@@ -112,7 +114,8 @@ impl Table {
             child: spawned.child.clone(),
             ring,
             ended: OnceLock::new(),
-            terminal,
+            has_terminal,
+            terminal: Mutex::new(terminal),
             input: tokio::sync::Mutex::new(input),
             writers: Semaphore::new(MAX_WRITERS),
         });
@@ -216,20 +219,28 @@ impl Entry {
 
     /// Closes the input. A terminal stays open and gets its end-of-file character.
     pub async fn end_input(&self) -> Result<(), InputError> {
-        let Some(terminal) = &self.terminal else {
+        if !self.has_terminal {
             return self.input.lock().await.take().map(drop).ok_or(InputError::Closed);
-        };
-        let attributes = tcgetattr(terminal).map_err(|error| InputError::Io(error.into()))?;
+        }
+        let attributes = self.terminal().as_ref().map(tcgetattr).ok_or(InputError::Ended)?;
+        let attributes = attributes.map_err(|error| InputError::Io(error.into()))?;
         self.write(&[attributes.special_codes[SpecialCodeIndex::VEOF]]).await
     }
 
-    pub fn has_terminal(&self) -> bool {
-        self.terminal.is_some()
+    /// `None` where there is no terminal, or none any more.
+    pub fn resize(&self, cols: u16, rows: u16) -> Option<io::Result<()>> {
+        self.terminal().as_ref().map(|terminal| resize(terminal, cols, rows))
     }
 
-    /// `None` where there is no terminal.
-    pub fn resize(&self, cols: u16, rows: u16) -> Option<io::Result<()>> {
-        self.terminal.as_ref().map(|terminal| resize(terminal, cols, rows))
+    /// Remembers how the process ended. Nothing stays open: what it left in the background gets the end of its input.
+    pub async fn end(&self, exit_code: i32) {
+        let _ = self.ended.set((exit_code, SystemTime::now()));
+        drop(self.terminal().take());
+        drop(self.input.lock().await.take());
+    }
+
+    fn terminal(&self) -> std::sync::MutexGuard<'_, Option<OwnedFd>> {
+        self.terminal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

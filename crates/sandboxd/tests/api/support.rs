@@ -63,6 +63,11 @@ impl Daemon {
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 
+    /// How many descriptors the daemon has open.
+    pub fn descriptors(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.process.id())).unwrap().count()
+    }
+
     /// A path below the base directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join("base").join(name)

@@ -5,7 +5,7 @@ use tonic::{Code, Streaming};
 use super::client::{code, config, shell};
 use super::messages::{detached::*, process};
 use super::{Client, run};
-use crate::support::Daemon;
+use crate::support::{Daemon, eventually};
 
 const START: &str = "/sandboxd.v1.ProcessService/Start";
 
@@ -73,6 +73,30 @@ fn output_without_a_reader_is_kept_up_to_a_limit_and_the_rest_is_marked() {
         let (output, dropped, _) = rest(connect(&mut client, id).await).await;
         assert_eq!(output.len() as u64 + dropped, 3_000_004);
         assert!(dropped > 2_000_000 && output.ends_with("end\n"), "{dropped}");
+    });
+}
+
+#[test]
+fn a_process_that_ended_holds_no_descriptors() {
+    let daemon = Daemon::start();
+    run(async {
+        let mut client = Client::connect(&daemon).await;
+        client.execute(shell("true")).await.unwrap();
+        let before = daemon.descriptors();
+        for pty in [None, Some(process::Pty { cols: 80, rows: 24 })] {
+            for _ in 0..10 {
+                let request = process::StartRequest { config: shell("exit 3"), pty };
+                let id = client.unary::<StartResponse>(START, request).await.unwrap().process_id;
+                assert_eq!(rest(connect(&mut client, id).await).await.2, 3);
+            }
+        }
+        eventually("the descriptors are closed", || daemon.descriptors() <= before);
+        let list: ListResponse =
+            client.unary("/sandboxd.v1.ProcessService/List", process::Empty {}).await.unwrap();
+        assert_eq!(list.processes.iter().filter(|info| info.terminal).count(), 10, "and it is remembered");
+        assert_eq!(code(client.write(1, "x").await), Code::Internal);
+        assert_eq!(code(client.eof(20).await), Code::Internal);
+        assert_eq!(code(client.resize(20, 1, 1).await), Code::FailedPrecondition);
     });
 }
 
