@@ -20,7 +20,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
 /// The same limit as the kernel's.
@@ -117,12 +117,16 @@ pub fn clean(path: &[u8], root: &Root) -> Result<Vec<u8>, Error> {
 
 /// Opens a regular file for reading. Anything else is refused: reading a pipe or a device could wait for ever.
 pub fn open_regular(parent: &OwnedFd, name: &OsStr) -> Result<std::fs::File, Error> {
+    let check = |stat: Stat| match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Ok(()),
+        _ => Err(Errno::NXIO), // what opening a socket returns, too
+    };
+    // Opening alone has effects: it lets the writer of a pipe go on, into nothing.
+    check(rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?)?;
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = rustix::fs::openat(parent, name, flags, Mode::empty())?;
-    match FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) {
-        FileType::RegularFile => Ok(file.into()),
-        _ => Err(Errno::NXIO.into()), // what opening a socket returns, too
-    }
+    check(rustix::fs::fstat(&file)?)?; // it may have been exchanged
+    Ok(file.into())
 }
 
 // === impl Root ===

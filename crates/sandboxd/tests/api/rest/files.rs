@@ -234,6 +234,21 @@ fn paths_that_are_wrong_in_odd_ways_are_never_an_internal_error() {
 }
 
 #[test]
+fn a_refused_pipe_is_not_even_opened() {
+    let daemon = Daemon::start();
+    // The writer waits for a reader; one that comes and goes would end it.
+    daemon.run("sh -c 'mkfifo pipe; echo text > pipe 2>/dev/null & echo $! > writer'");
+    let writer = fs::read_to_string(daemon.path("writer")).unwrap();
+    let status = format!("/proc/{}/status", writer.trim());
+    eventually("the writer waits", || fs::read_to_string(&status).unwrap().contains("State:\tS"));
+    for path in ["/v1/files/pipe", "/download/pipe"] {
+        assert!(daemon.get(path).status >= 400, "{path}");
+    }
+    let read = daemon.execute(&json!({"command": "cat pipe", "timeout_seconds": 10}));
+    assert_eq!(read["stdout"], "text\n");
+}
+
+#[test]
 fn health_and_metadata_have_the_known_shape() {
     let daemon = Daemon::start_with(&[("SANDBOX_ID", "sbx-123"), ("SANDBOX_API_TOKEN", "secret")]);
     let health = daemon.get("/v1/health");
