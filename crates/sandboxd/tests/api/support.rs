@@ -125,7 +125,16 @@ impl Daemon {
 }
 
 impl Drop for Daemon {
+    /// In order at first, so that the processes of the test end with the daemon.
     fn drop(&mut self) {
+        if let Ok(None) = self.process.try_wait() {
+            let pid = rustix::process::Pid::from_child(&self.process);
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+            let deadline = Instant::now() + Duration::from_secs(4);
+            while Instant::now() < deadline && matches!(self.process.try_wait(), Ok(None)) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
