@@ -36,6 +36,12 @@ impl Target {
 
 /// How bytes get into a sandbox: over TCP on a cluster, through the node on one machine.
 pub trait Dial: Send + Sync + 'static {
+    /// Whether the address of a Pod alone decides where a connection leads. Two Pods with one address are then never
+    /// both reachable.
+    fn by_address(&self) -> bool {
+        false
+    }
+
     fn dial<'a>(&'a self, target: &'a Target, port: u16) -> BoxFuture<'a, io::Result<Box<dyn Stream>>>;
 }
 
@@ -44,6 +50,10 @@ pub trait Dial: Send + Sync + 'static {
 pub struct TcpDial;
 
 impl Dial for TcpDial {
+    fn by_address(&self) -> bool {
+        true
+    }
+
     fn dial<'a>(&'a self, target: &'a Target, port: u16) -> BoxFuture<'a, io::Result<Box<dyn Stream>>> {
         Box::pin(async move {
             let stream =

@@ -25,6 +25,8 @@ pub enum Error {
     PortInvalid,
     #[error("Invalid target IP address.")]
     PodAddressInvalid,
+    #[error("Invalid sandbox UID format.")]
+    UidInvalid,
     #[error("Invalid {part} in the request path.")]
     PathInvalid { part: &'static str },
     #[error("Invalid {part} in the request host.")]
@@ -82,6 +84,7 @@ impl Error {
             | Self::NamespaceInvalid
             | Self::PortInvalid
             | Self::PodAddressInvalid
+            | Self::UidInvalid
             | Self::PathInvalid { .. }
             | Self::HostInvalid { .. }
             | Self::HostLabelTooLong
@@ -110,6 +113,7 @@ impl Error {
             Self::PodAddressInvalid => {
                 "Leave X-Sandbox-Pod-IP out: the router finds the Pod by the sandbox's name.".into()
             }
+            Self::UidInvalid => "Set X-Sandbox-UID to the metadata.uid of the Sandbox object, or leave it out.".into(),
             Self::PathInvalid { .. } => {
                 "The path has the form <prefix>/<namespace>/<sandbox>/<port>/<rest>.".into()
             }

@@ -33,6 +33,9 @@ pub trait Observer: Send + Sync + 'static {
     /// The sandbox did not take the connection, and the router tries again.
     fn upstream_retry(&self, _namespace: &str) {}
 
+    /// The router gave up an address, because the directory had lost it when a connection was made or failed.
+    fn target_lost(&self, _namespace: &str) {}
+
     /// Whether the caller may reach the sandbox. `None`: the directory knows no such sandbox.
     fn authorized(&self, _namespace: Option<&str>, _allowed: bool) {}
 }
@@ -111,6 +114,12 @@ impl Observe {
     pub(crate) fn upstream_retry(&self, namespace: &str) {
         if let Some(observer) = &self.0 {
             observer.upstream_retry(namespace);
+        }
+    }
+
+    pub(crate) fn target_lost(&self, namespace: &str) {
+        if let Some(observer) = &self.0 {
+            observer.target_lost(namespace);
         }
     }
 }

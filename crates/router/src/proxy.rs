@@ -26,7 +26,7 @@ use crate::limits::{Admission, Kind, Limiter, Meter};
 use crate::observe::{Exchange, Observe, UpstreamError};
 use crate::serve::{Peer, Phase};
 use crate::upstream::{RequestBody, ResponseBody, Upstream, is_grpc};
-use crate::{Limits, headers, tunnel};
+use crate::{Limits, headers, tunnel, upstream};
 
 /// What a worker answers requests with.
 pub struct Proxy {
@@ -151,25 +151,46 @@ impl Proxy {
 
     async fn exchange(
         &self,
-        target: &Target,
+        target: &Arc<Target>,
         address: &Address,
         request: Request<RequestBody>,
     ) -> Result<Response<ResponseBody>, Error> {
         let limit = self.limits.response_timeout;
         let limit = address.timeout.map_or(limit, |asked| asked.min(limit));
-        match tokio::time::timeout(limit, self.upstream.send(target, address.port, request)).await {
-            Ok(Ok(response)) => Ok(response),
-            Ok(Err(error)) if error.is_callers() => Err(Error::BodyInvalid),
-            Ok(Err(error)) => {
-                self.observe.upstream_error(&address.namespace, error.reason());
-                let error = &error as &dyn std::error::Error;
-                tracing::info!(namespace = %address.namespace, sandbox = %address.name, port = address.port, error, "sandbox unreachable");
-                Err(Error::Unreachable { name: address.name.clone() })
-            }
+        match tokio::time::timeout(limit, self.send(target, address, request)).await {
+            Ok(answered) => answered,
             Err(_) => {
                 self.observe.upstream_error(&address.namespace, UpstreamError::Timeout);
                 Err(Error::TimedOut { name: address.name.clone() })
             }
+        }
+    }
+
+    /// Sends a request to the Pod of its sandbox, which another Pod may replace until there is a connection.
+    async fn send(
+        &self,
+        target: &Arc<Target>,
+        address: &Address,
+        mut request: Request<RequestBody>,
+    ) -> Result<Response<ResponseBody>, Error> {
+        let mut target = target.clone();
+        loop {
+            let error = match self.upstream.send(&target, address.port, request).await {
+                Ok(response) => return Ok(response),
+                Err(upstream::Error::Outdated(unsent)) => {
+                    self.observe.target_lost(&address.namespace);
+                    target = self.directory.resolve(address).await?;
+                    request = *unsent;
+                    readdress(&mut request, &target.host(address.port));
+                    continue;
+                }
+                Err(error) if error.is_callers() => return Err(Error::BodyInvalid),
+                Err(error) => error,
+            };
+            self.observe.upstream_error(&address.namespace, error.reason());
+            let error = &error as &dyn std::error::Error;
+            tracing::info!(namespace = %address.namespace, sandbox = %address.name, port = address.port, error, "sandbox unreachable");
+            return Err(Error::Unreachable { name: address.name.clone() });
         }
     }
 
@@ -240,6 +261,15 @@ fn adapt_http2(headers: &mut HeaderMap, uri: &Uri) {
         if let Ok(joined) = HeaderValue::from_bytes(&all.join(&b"; "[..])) {
             headers.insert(COOKIE, joined);
         }
+    }
+}
+
+/// The same request for another Pod.
+fn readdress(request: &mut Request<RequestBody>, host: &HeaderValue) {
+    if let Some(named) = request.headers_mut().get_mut(HOST) {
+        *named = host.clone();
+    } else if let Some(path) = request.uri().path_and_query().cloned() {
+        *request.uri_mut() = absolute(host, path);
     }
 }
 

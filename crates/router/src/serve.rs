@@ -106,6 +106,7 @@ pub async fn start(client: kube::Client, dial: Arc<dyn Dial>, config: Config) ->
         client,
         config.namespace.as_deref(),
         config.limits.hold.clone(),
+        dial.by_address(),
         config.limits.sync_timeout,
     )
     .await?;

@@ -99,8 +99,13 @@ async fn work(shared: Shared, mut arrivals: mpsc::UnboundedReceiver<Arrival>) {
     let connections = TaskTracker::new();
     let retries = shared.limits.dial_retries.clone();
     let proxy = Arc::new(Proxy {
+        upstream: Arc::new(Upstream::new(
+            shared.dial,
+            shared.directory.clone(),
+            retries,
+            shared.observe.clone(),
+        )),
         directory: shared.directory,
-        upstream: Arc::new(Upstream::new(shared.dial, retries, shared.observe.clone())),
         addressing: shared.addressing,
         authorizer: shared.authorizer,
         limiter: shared.limiter,

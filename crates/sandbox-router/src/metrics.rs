@@ -66,6 +66,7 @@ pub struct Metrics {
     inflight: Gauge<i64, AtomicI64>,
     upstream_errors: Family<ErrorLabels, Counter>,
     upstream_retries: Family<NamespaceLabel, Counter>,
+    cache_invalidations: Family<NamespaceLabel, Counter>,
     decisions: Family<DecisionLabels, Counter>,
     reloads: Family<OutcomeLabel, Counter>,
 }
@@ -80,6 +81,7 @@ impl Metrics {
             inflight: Gauge::default(),
             upstream_errors: Family::default(),
             upstream_retries: Family::default(),
+            cache_invalidations: Family::default(),
             decisions: Family::default(),
             reloads: Family::default(),
         };
@@ -98,6 +100,11 @@ impl Metrics {
             "upstream_retries",
             "Further attempts to connect",
             metrics.upstream_retries.clone(),
+        );
+        registry.register(
+            "cache_invalidations",
+            "Addresses that had gone when they were dialled",
+            metrics.cache_invalidations.clone(),
         );
         registry.register("authz_decisions", "Requests allowed and denied", metrics.decisions.clone());
         registry.register("cert_reloads", "TLS certificates read", metrics.reloads.clone());
@@ -128,6 +135,11 @@ impl Metrics {
     pub fn upstream_retry(&self, known_namespace: &str) {
         let sandbox_namespace = known_namespace.to_owned();
         self.upstream_retries.get_or_create(&NamespaceLabel { sandbox_namespace }).inc();
+    }
+
+    pub fn target_lost(&self, known_namespace: &str) {
+        let sandbox_namespace = known_namespace.to_owned();
+        self.cache_invalidations.get_or_create(&NamespaceLabel { sandbox_namespace }).inc();
     }
 
     pub fn decision(&self, known_namespace: Option<&str>, allowed: bool) {
@@ -228,6 +240,7 @@ mod tests {
         metrics.started();
         metrics.upstream_error("ns", UpstreamError::Dial);
         metrics.upstream_retry("ns");
+        metrics.target_lost("ns");
         metrics.decision(Some("ns"), true);
         metrics.decision(None, false);
         metrics.certificate_read(true);
@@ -239,6 +252,7 @@ mod tests {
             "sandbox_router_inflight_requests 1",
             r#"sandbox_router_upstream_errors_total{sandbox_namespace="ns",reason="dial"} 1"#,
             r#"sandbox_router_upstream_retries_total{sandbox_namespace="ns"} 1"#,
+            r#"sandbox_router_cache_invalidations_total{sandbox_namespace="ns"} 1"#,
             r#"sandbox_router_authz_decisions_total{sandbox_namespace="ns",decision="allow"} 1"#,
             r#"sandbox_router_authz_decisions_total{sandbox_namespace="-",decision="deny"} 1"#,
             r#"sandbox_router_cert_reloads_total{outcome="success"} 1"#,

@@ -56,6 +56,10 @@ impl Observer for Report {
         self.metrics.upstream_retry(namespace);
     }
 
+    fn target_lost(&self, namespace: &str) {
+        self.metrics.target_lost(namespace);
+    }
+
     fn authorized(&self, namespace: Option<&str>, allowed: bool) {
         self.metrics.decision(namespace, allowed);
     }

@@ -15,7 +15,7 @@ const POD_IP: HeaderName = HeaderName::from_static("x-sandbox-pod-ip");
 const UID: HeaderName = HeaderName::from_static("x-sandbox-uid");
 const TIMEOUT: HeaderName = HeaderName::from_static("x-sandbox-timeout");
 
-/// Reads the routing headers. The first problem wins, in the order name, namespace, port, Pod address.
+/// Reads the routing headers. The first problem wins, in the order name, namespace, port, Pod address, UID.
 ///
 /// The Pod address is validated as callers expect and otherwise ignored: a caller that could choose it would reach
 /// everything that the router's network reaches.
@@ -35,7 +35,7 @@ pub fn parse(headers: &HeaderMap, allow_loopback: bool) -> Result<Address, Error
     let pod_address = text(headers, &POD_IP, Error::PodAddressInvalid)?
         .map(|text| pod_address(text, allow_loopback).ok_or(Error::PodAddressInvalid))
         .transpose()?;
-    let uid = headers.get(&UID).and_then(|value| value.to_str().ok()).filter(|uid| !uid.is_empty());
+    let uid = text(headers, &UID, Error::UidInvalid)?;
     Ok(Address {
         uid: uid.map(str::to_owned),
         pod_address,
@@ -44,10 +44,16 @@ pub fn parse(headers: &HeaderMap, allow_loopback: bool) -> Result<Address, Error
     })
 }
 
-/// The first value; an empty one counts as absent.
+/// The value; an empty one counts as absent. Two that differ are an error, because a proxy in front may have read the
+/// other one.
 fn text<'a>(headers: &'a HeaderMap, name: &HeaderName, invalid: Error) -> Result<Option<&'a str>, Error> {
-    let value = headers.get(name).map(|value| value.to_str()).transpose().map_err(|_| invalid)?;
-    Ok(value.filter(|value| !value.is_empty()))
+    let mut values = headers.get_all(name).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.any(|other| other != value) {
+        return Err(invalid);
+    }
+    let value = value.to_str().map_err(|_| invalid)?;
+    Ok(Some(value).filter(|value| !value.is_empty()))
 }
 
 /// A bare IP literal that a Pod can have.
@@ -204,6 +210,32 @@ mod tests {
         for good in ["10.0.0.5", "192.168.1.1", "8.8.8.8", "2001:db8::1"] {
             assert!(read(good, false), "{good}");
         }
+    }
+
+    #[test]
+    fn two_values_that_differ_are_refused() {
+        for (name, error) in [
+            ("x-sandbox-id", Error::NameInvalid),
+            ("x-sandbox-namespace", Error::NamespaceInvalid),
+            ("x-sandbox-port", Error::PortInvalid),
+            ("x-sandbox-pod-ip", Error::PodAddressInvalid),
+            ("x-sandbox-uid", Error::UidInvalid),
+        ] {
+            let value =
+                |digit: &str| if name.ends_with("ip") { format!("10.0.0.{digit}") } else { digit.to_owned() };
+            let (one, two) = (value("1"), value("2"));
+            let with = |second: &str| {
+                let mut pairs = vec![(name, &*one), (name, second)];
+                if name != "x-sandbox-id" {
+                    pairs.push(("x-sandbox-id", "box"));
+                }
+                read(&pairs)
+            };
+            assert_eq!(with(&two), Err(error), "{name}");
+            assert_eq!(with(""), with(&two), "{name}: an empty second value is another one");
+            assert!(with(&one).is_ok(), "{name}: a proxy may repeat it");
+        }
+        assert_eq!(read(&[("x-sandbox-id", "box"), ("x-sandbox-uid", "\u{e9}")]), Err(Error::UidInvalid));
     }
 
     #[test]

@@ -46,10 +46,9 @@ pub struct Address {
     pub namespace: String,
     pub name: String,
     pub port: u16,
-    /// UID of the Sandbox object, when the caller knows it.
+    /// UID of the Sandbox object, when the caller or its token names one: a Sandbox of the same name with another UID is
+    /// not found.
     pub uid: Option<String>,
-    /// The caller's token is bound to `uid`: a Sandbox of the same name with another UID is not found.
-    pub uid_required: bool,
     /// Where the caller believes the Pod is. Validated, never dialled.
     pub pod_address: Option<IpAddr>,
     /// How long the caller wants to wait for the response headers.
@@ -131,7 +130,6 @@ impl Address {
             name: name.to_owned(),
             port,
             uid: None,
-            uid_required: false,
             pod_address: None,
             timeout: None,
         }

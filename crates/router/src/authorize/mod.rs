@@ -325,7 +325,6 @@ impl Pass {
     pub fn bind(&self, address: &mut Address) {
         if let Some(uid) = &self.uid {
             address.uid = Some(uid.clone());
-            address.uid_required = true;
         }
     }
 }

@@ -5,7 +5,10 @@
 //! another controller made.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::objects::{Pod, Sandbox, controller, is_labelled_pool_member, key, ready};
 use super::{Found, Key};
@@ -20,12 +23,13 @@ const FINAL: [&str; 5] =
 pub struct Index {
     /// By namespace, then name: a look-up by two `&str` allocates nothing.
     sandboxes: HashMap<String, HashMap<String, Known>>,
-    /// Pods that can be reached, by the UID of their Sandbox.
-    pods: HashMap<String, Reachable>,
+    /// Pods that can be reached, by their namespace and the name of their Sandbox; the one that was seen last is the
+    /// last. The UID alone is no key: owner references are not validated, so a Pod can name any Sandbox of any namespace.
+    pods: HashMap<String, HashMap<String, Vec<Reachable>>>,
     /// The Sandbox that each reachable Pod belongs to, by the Pod's own name.
     owners: HashMap<Key, Owner>,
-    /// The UID of the Sandbox whose Pod was seen last under a Sandbox's name.
-    names: HashMap<String, HashMap<String, String>>,
+    /// The Pod that has each address, when the router dials addresses.
+    addresses: Option<HashMap<IpAddr, Holder>>,
 }
 
 /// A Sandbox object.
@@ -37,45 +41,70 @@ struct Known {
 }
 
 struct Reachable {
+    sandbox_uid: String,
     target: Arc<Target>,
     is_unclaimed: bool,
 }
 
+/// The Pod of a Sandbox.
 struct Owner {
     pod_uid: Arc<str>,
-    sandbox_uid: String,
+    /// The name of the Sandbox; its namespace is the Pod's.
+    sandbox: String,
+    address: IpAddr,
+}
+
+/// The Pod that an address leads to.
+struct Holder {
+    pod: Key,
+    created: Option<Time>,
 }
 
 // === impl Index ===
 
 impl Index {
+    /// An index in which no two Pods have the same address.
+    ///
+    /// A network gives the address of a Pod that has ended to another one, and the API may report the end later than
+    /// the new Pod's readiness, e.g. when a node was lost.
+    pub fn with_unique_addresses() -> Self {
+        Self { addresses: Some(HashMap::new()), ..Self::default() }
+    }
+
     pub fn lookup(&self, address: &Address) -> Found {
-        let asks_for = |uid: &str| address.uid.as_deref() == Some(uid);
+        // A UID counts only together with the name: rights are checked by name.
+        let is_other = |uid: &str| address.uid.as_deref().is_some_and(|asked| asked != uid);
         let sandbox = self.sandboxes.get(&address.namespace).and_then(|names| names.get(&address.name));
+        let pods = self.pods.get(&address.namespace).and_then(|names| names.get(&address.name));
+        let mut pods = pods.into_iter().flatten().rev();
         if let Some(sandbox) = sandbox {
-            // A UID counts only together with the name: rights are checked by name.
-            if address.uid_required && !asks_for(&sandbox.uid) {
+            if is_other(&sandbox.uid) {
                 return Found::Unknown;
             }
-            if sandbox.is_unclaimed && !asks_for(&sandbox.uid) {
+            if sandbox.is_unclaimed && address.uid.is_none() {
                 return Found::Unclaimed;
             }
-            return match (&sandbox.otherwise, self.pods.get(&sandbox.uid)) {
+            return match (&sandbox.otherwise, pods.find(|pod| pod.sandbox_uid == sandbox.uid)) {
                 (Found::Suspended, _) | (_, None) => sandbox.otherwise.clone(),
                 (_, Some(pod)) => Found::Ready(pod.target.clone()),
             };
         }
-        let uid = self.names.get(&address.namespace).and_then(|names| names.get(&address.name));
-        match uid.and_then(|uid| Some((uid, self.pods.get(uid)?))) {
+        match pods.next() {
             None => Found::Unknown,
-            Some((uid, _)) if address.uid_required && !asks_for(uid) => Found::Unknown,
-            Some((uid, pod)) if pod.is_unclaimed && !asks_for(uid) => Found::Unclaimed,
-            Some((_, pod)) => Found::Ready(pod.target.clone()),
+            Some(pod) if is_other(&pod.sandbox_uid) => Found::Unknown,
+            Some(pod) if pod.is_unclaimed && address.uid.is_none() => Found::Unclaimed,
+            Some(pod) => Found::Ready(pod.target.clone()),
         }
     }
 
+    /// Whether the Pod of `target` can still be reached there.
+    pub fn is_current(&self, target: &Target) -> bool {
+        let pods = self.pods.get(&target.namespace).and_then(|names| names.get(&target.name));
+        pods.into_iter().flatten().any(|pod| *pod.target == *target)
+    }
+
     pub fn has_namespace(&self, namespace: &str) -> bool {
-        self.sandboxes.contains_key(namespace) || self.names.contains_key(namespace)
+        self.sandboxes.contains_key(namespace) || self.pods.contains_key(namespace)
     }
 
     /// Returns the Sandboxes for which [`Index::lookup`] may answer something else now, as all changes do.
@@ -93,7 +122,14 @@ impl Index {
     pub fn remove_sandbox(&mut self, sandbox: &Sandbox) -> Vec<Key> {
         let key = key(&sandbox.metadata);
         let uid = sandbox.metadata.uid.as_deref().unwrap_or_default();
-        remove_nested(&mut self.sandboxes, &key, |known| known.uid == uid);
+        if let Some(names) = self.sandboxes.get_mut(&key.0) {
+            if names.get(&key.1).is_some_and(|known| known.uid == uid) {
+                names.remove(&key.1);
+            }
+            if names.is_empty() {
+                self.sandboxes.remove(&key.0);
+            }
+        }
         vec![key]
     }
 
@@ -101,11 +137,17 @@ impl Index {
         let key = key(&pod.metadata);
         let mut touched = self.forget_pod(&key, None);
         let Some((sandbox_uid, target)) = reachable(&pod) else { return touched };
+        match self.take_address(&key, &pod, target.address) {
+            Some(others) => touched.extend(others),
+            None => return touched,
+        }
         let sandbox = (target.namespace.clone(), target.name.clone());
-        self.owners.insert(key, Owner { pod_uid: target.pod_uid.clone(), sandbox_uid: sandbox_uid.clone() });
-        self.names.entry(sandbox.0.clone()).or_default().insert(sandbox.1.clone(), sandbox_uid.clone());
+        let owner =
+            Owner { pod_uid: target.pod_uid.clone(), sandbox: sandbox.1.clone(), address: target.address };
+        self.owners.insert(key, owner);
         let is_unclaimed = is_labelled_pool_member(&pod.metadata);
-        self.pods.insert(sandbox_uid, Reachable { target: Arc::new(target), is_unclaimed });
+        let pods = self.pods.entry(sandbox.0.clone()).or_default().entry(sandbox.1.clone()).or_default();
+        pods.push(Reachable { sandbox_uid, target: Arc::new(target), is_unclaimed });
         touched.push(sandbox);
         touched
     }
@@ -124,28 +166,54 @@ impl Index {
 
     /// Replaces all Pods by a new list.
     pub fn replace_pods(&mut self, pods: Vec<Pod>) -> Vec<Key> {
-        let mut touched: Vec<Key> = keys(&self.names);
+        let mut touched: Vec<Key> = keys(&self.pods);
         self.pods.clear();
         self.owners.clear();
-        self.names.clear();
+        self.addresses.as_mut().map(HashMap::clear);
         touched.extend(pods.into_iter().flat_map(|pod| self.apply_pod(pod)));
         touched
     }
 
+    /// Gives an address to a Pod and takes it from the Pod that had it; returns the Sandboxes that can no longer be
+    /// reached there, or `None` when a younger Pod has the address.
+    fn take_address(&mut self, key: &Key, pod: &Pod, address: IpAddr) -> Option<Vec<Key>> {
+        // Pods on the host's network have its address in common.
+        let Some(addresses) = self.addresses.as_mut().filter(|_| !pod.spec.host_network) else {
+            return Some(Vec::new());
+        };
+        let created = pod.metadata.creation_timestamp.clone();
+        if addresses.get(&address).is_some_and(|holder| holder.created > created) {
+            return None;
+        }
+        let before = addresses.insert(address, Holder { pod: key.clone(), created });
+        let lost = before.map(|holder| self.forget_pod(&holder.pod, None));
+        Some(lost.unwrap_or_default())
+    }
+
     /// Forgets the Pod of that name, if it has this UID. A late event of an old Pod does not touch the new one.
     fn forget_pod(&mut self, key: &Key, uid: Option<&str>) -> Vec<Key> {
-        let is_it = |owner: &&Owner| uid.is_none_or(|uid| uid == &*owner.pod_uid);
-        if self.owners.get(key).filter(is_it).is_none() {
+        let is_it = |owner: &Owner| uid.is_none_or(|uid| uid == &*owner.pod_uid);
+        if !self.owners.get(key).is_some_and(is_it) {
             return Vec::new();
         }
         let Some(owner) = self.owners.remove(key) else { return Vec::new() };
-        let is_same =
-            self.pods.get(&owner.sandbox_uid).is_some_and(|pod| pod.target.pod_uid == owner.pod_uid);
-        let Some(pod) = is_same.then(|| self.pods.remove(&owner.sandbox_uid)).flatten() else {
-            return Vec::new();
-        };
-        let sandbox = (pod.target.namespace.clone(), pod.target.name.clone());
-        remove_nested(&mut self.names, &sandbox, |uid| *uid == owner.sandbox_uid);
+        if let Some(addresses) = &mut self.addresses
+            && addresses.get(&owner.address).is_some_and(|holder| holder.pod == *key)
+        {
+            addresses.remove(&owner.address);
+        }
+        let sandbox = (key.0.clone(), owner.sandbox);
+        if let Some(names) = self.pods.get_mut(&sandbox.0) {
+            if let Some(pods) = names.get_mut(&sandbox.1) {
+                pods.retain(|pod| pod.target.pod_uid != owner.pod_uid);
+                if pods.is_empty() {
+                    names.remove(&sandbox.1);
+                }
+            }
+            if names.is_empty() {
+                self.pods.remove(&sandbox.0);
+            }
+        }
         vec![sandbox]
     }
 }
@@ -155,20 +223,6 @@ fn keys<T>(nested: &HashMap<String, HashMap<String, T>>) -> Vec<Key> {
         names.keys().map(|name| (namespace.clone(), name.clone())).collect::<Vec<_>>()
     };
     nested.iter().flat_map(of).collect()
-}
-
-fn remove_nested<T>(
-    nested: &mut HashMap<String, HashMap<String, T>>,
-    (namespace, name): &Key,
-    condition: impl Fn(&T) -> bool,
-) {
-    let Some(names) = nested.get_mut(namespace) else { return };
-    if names.get(name).is_some_and(condition) {
-        names.remove(name);
-    }
-    if names.is_empty() {
-        nested.remove(namespace);
-    }
 }
 
 /// A pool controls it: no claim has it yet. The owner reference changes in the same write that gives it to a claim.
@@ -187,10 +241,13 @@ fn without_pod(sandbox: &Sandbox) -> Found {
     }
 }
 
-/// The UID of the Sandbox that controls a Pod, and where the Pod is; `None` for a Pod that is not Ready or is ending.
+/// The UID of the Sandbox that controls a Pod, and where the Pod is; `None` for a Pod that is not Ready, is ending or has
+/// ended.
 fn reachable(pod: &Pod) -> Option<(String, Target)> {
     let is_ready = ready(&pod.status.conditions).is_some_and(|condition| condition.status == "True");
-    if !is_ready || pod.metadata.deletion_timestamp.is_some() {
+    // The Pod garbage collector and other evictions set the phase and leave the conditions as they are.
+    let has_ended = matches!(pod.status.phase.as_deref(), Some("Failed" | "Succeeded"));
+    if !is_ready || has_ended || pod.metadata.deletion_timestamp.is_some() {
         return None;
     }
     let owner = controller(&pod.metadata, asb_types::GROUP, "Sandbox")?;
@@ -238,7 +295,7 @@ mod tests {
         let index = index([test_pod("web", "u1", json!({}))]);
         assert_eq!(address(&index, "web", None).as_deref(), Some("10.0.0.5"));
         assert_eq!(address(&index, "web", Some("u1")).as_deref(), Some("10.0.0.5"));
-        assert_eq!(address(&index, "web", Some("unknown")).as_deref(), Some("10.0.0.5"));
+        assert_eq!(address(&index, "web", Some("unknown")), None);
         assert_eq!(lookup(&index, "other", "web", Some("u1")), Found::Unknown);
     }
 
@@ -248,23 +305,103 @@ mod tests {
             test_pod("web", "u1", json!({})),
             test_pod("db", "u2", json!({"status": {"podIP": "10.0.0.9"}})),
         ]);
-        assert_eq!(address(&index, "web", Some("u2")).as_deref(), Some("10.0.0.5"));
+        assert_eq!(address(&index, "web", Some("u2")), None);
         assert_eq!(address(&index, "unknown", Some("u2")), None);
     }
 
     #[test]
-    fn a_required_uid_finds_no_other_sandbox_of_the_name() {
+    fn a_uid_finds_no_other_sandbox_of_the_name() {
         let mut index = index([test_pod("web", "u1", json!({}))]);
         for _ in 0..2 {
-            for (uid, uid_required, found) in [("u1", true, true), ("old", true, false), ("old", false, true)]
-            {
-                let address =
-                    Address { uid: Some(uid.to_owned()), uid_required, ..Address::new("ns", "web", 1) };
-                assert_eq!(matches!(index.lookup(&address), Found::Ready(_)), found, "{uid}");
+            for (uid, found) in [(Some("u1"), true), (Some("old"), false), (None, true)] {
+                assert_eq!(address(&index, "web", uid).is_some(), found, "{uid:?}");
             }
             // The same when the Sandbox is known too.
             index.apply_sandbox(test_sandbox("web", "u1", json!({})));
         }
+        index.apply_sandbox(test_sandbox("web", "u2", json!({})));
+        assert_eq!(lookup(&index, "ns", "web", Some("u1")), Found::Unknown, "replaced");
+    }
+
+    #[test]
+    fn a_pod_of_another_namespace_or_name_never_stands_for_a_sandbox() {
+        let sandbox = || test_sandbox("web", "u1", json!({}));
+        let own = || test_pod("web", "u1", json!({}));
+        // Owner references are not validated by the API server: anyone who may create Pods can write any UID.
+        let foreign = test_pod(
+            "web",
+            "u1",
+            json!({"metadata": {"namespace": "evil", "uid": "evil"}, "status": {"podIP": "10.6.6.6"}}),
+        );
+        let misnamed = {
+            let mut pod = test_pod(
+                "web",
+                "u1",
+                json!({"metadata": {"name": "evil", "uid": "evil"}, "status": {"podIP": "10.6.6.6"}}),
+            );
+            pod.metadata
+                .owner_references
+                .iter_mut()
+                .flatten()
+                .for_each(|owner| owner.name = "evil".to_owned());
+            pod
+        };
+        for evil in [foreign, misnamed] {
+            let mut alone = index([evil.clone()]);
+            alone.apply_sandbox(sandbox());
+            assert_eq!(address(&alone, "web", None), None);
+            assert_eq!(address(&alone, "web", Some("u1")), None);
+            let mut index = index([own(), evil.clone()]);
+            index.apply_sandbox(sandbox());
+            assert_eq!(address(&index, "web", None).as_deref(), Some("10.0.0.5"));
+            index.remove_pod(&evil);
+            assert_eq!(address(&index, "web", None).as_deref(), Some("10.0.0.5"), "nor does its end");
+            index.remove_pod(&own());
+            assert!(index.pods.is_empty() && index.owners.is_empty());
+        }
+    }
+
+    #[test]
+    fn an_address_belongs_to_the_pod_that_was_seen_with_it_last() {
+        let mut index = Index::with_unique_addresses();
+        index.apply_pod(test_pod("old", "u1", json!({})));
+        let touched = index.apply_pod(test_pod("new", "u2", json!({})));
+        assert_eq!(touched, [("ns".to_owned(), "old".to_owned()), ("ns".to_owned(), "new".to_owned())]);
+        assert_eq!(address(&index, "old", None), None, "its Pod cannot have this address any more");
+        assert!(address(&index, "new", None).is_some());
+        // The end of the Pod that lost the address takes nothing from the one that has it.
+        index.remove_pod(&test_pod("old", "u1", json!({})));
+        assert!(address(&index, "new", None).is_some());
+        let host = json!({"spec": {"hostNetwork": true}});
+        index.apply_pod(test_pod("third", "u3", host.clone()));
+        index.apply_pod(test_pod("fourth", "u4", host));
+        for name in ["new", "third", "fourth"] {
+            assert!(
+                address(&index, name, None).is_some(),
+                "{name}: Pods on the host's network share its address"
+            );
+        }
+        let created =
+            |second: u8| json!({"metadata": {"creationTimestamp": format!("2026-01-01T00:00:0{second}Z")}});
+        index.replace_pods(vec![test_pod("a", "u1", created(2)), test_pod("b", "u2", created(1))]);
+        assert!(
+            address(&index, "a", None).is_some() && address(&index, "b", None).is_none(),
+            "a list has no order"
+        );
+        index.remove_pod(&test_pod("a", "u1", json!({})));
+        assert!(index.addresses.is_some_and(|addresses| addresses.is_empty()), "nothing is left behind");
+    }
+
+    #[test]
+    fn a_pod_that_has_ended_has_no_address_whatever_its_conditions_say() {
+        for phase in ["Failed", "Succeeded"] {
+            let index = index([test_pod("web", "u1", json!({"status": {"phase": phase}}))]);
+            assert_eq!(address(&index, "web", None), None, "{phase}");
+        }
+        assert!(
+            address(&index([test_pod("web", "u1", json!({"status": {"phase": "Running"}}))]), "web", None)
+                .is_some()
+        );
     }
 
     #[test]
@@ -353,10 +490,7 @@ mod tests {
         assert_eq!(address(&index, "web", None).as_deref(), Some("10.0.0.7"));
         index.remove_pod(&new);
         assert_eq!(lookup(&index, "ns", "web", None), Found::Unknown);
-        assert!(
-            index.names.is_empty() && index.pods.is_empty() && index.owners.is_empty(),
-            "nothing is left behind"
-        );
+        assert!(index.pods.is_empty() && index.owners.is_empty(), "nothing is left behind");
         assert!(!index.has_namespace("ns"));
     }
 

@@ -59,8 +59,13 @@ pub enum Found {
 // === impl Directory ===
 
 impl Directory {
-    pub fn new(hold: Hold) -> Self {
-        Self { index: RwLock::default(), waiters: Waiters::new(hold.requests), hold }
+    fn new(hold: Hold, index: Index) -> Self {
+        Self { index: RwLock::new(index), waiters: Waiters::new(hold.requests), hold }
+    }
+
+    /// Whether the Pod of `target` can still be reached there.
+    pub fn is_current(&self, target: &Target) -> bool {
+        self.index.read().unwrap_or_else(PoisonError::into_inner).is_current(target)
     }
 
     pub fn lookup(&self, address: &Address) -> Found {
@@ -138,7 +143,7 @@ mod tests {
     }
 
     fn directory(hold: Hold) -> Arc<Directory> {
-        Arc::new(Directory::new(hold))
+        Arc::new(Directory::new(hold, Index::default()))
     }
 
     /// A request that is held, and the change that ends the wait.

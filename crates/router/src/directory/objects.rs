@@ -12,12 +12,22 @@ use super::Key;
 pub struct Pod {
     pub metadata: ObjectMeta,
     #[serde(default)]
+    pub spec: PodSpec,
+    #[serde(default)]
     pub status: PodStatus,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
+pub struct PodSpec {
+    #[serde(default)]
+    pub host_network: bool,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct PodStatus {
+    pub phase: Option<String>,
     #[serde(rename = "podIP")]
     pub pod_ip: Option<String>,
     #[serde(default)]

@@ -61,9 +61,11 @@ pub async fn watch(
     client: Client,
     namespace: Option<&str>,
     hold: Hold,
+    by_address: bool,
     timeout: Duration,
 ) -> io::Result<(Arc<Directory>, Watching)> {
-    let directory = Arc::new(Directory::new(hold));
+    let index = if by_address { Index::with_unique_addresses() } else { Index::default() };
+    let directory = Arc::new(Directory::new(hold, index));
     let mut tasks = JoinSet::new();
     let (pods_synced, mut pods) = channel::channel(false);
     let (sandboxes_synced, mut sandboxes) = channel::channel(false);

@@ -14,13 +14,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::FutureExt;
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{Either, Empty};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 
 use crate::dial::{Dial, Stream, Target};
+use crate::directory::Directory;
 use crate::limits::Metered;
 use crate::observe::{Observe, UpstreamError};
 use pool::{Http2Sender, Pool, Sender};
@@ -34,6 +35,7 @@ pub type RequestBody = Either<Metered<Incoming>, Empty<Bytes>>;
 /// Makes and keeps connections.
 pub struct Upstream {
     dial: Arc<dyn Dial>,
+    directory: Arc<Directory>,
     observe: Observe,
     retries: DialRetries,
     pool: Pool,
@@ -71,6 +73,9 @@ pub enum Error {
     Dial(#[source] io::Error),
     #[error("the connection failed before the response")]
     Exchange(#[source] hyper::Error),
+    /// While the router tried to connect, the directory has lost the target. Nothing of the request was sent.
+    #[error("the Pod has gone")]
+    Outdated(Box<Request<RequestBody>>),
 }
 
 impl Error {
@@ -84,7 +89,7 @@ impl Error {
             Self::Dial(error) if error.kind() == io::ErrorKind::TimedOut => UpstreamError::Timeout,
             Self::Dial(_) => UpstreamError::Dial,
             Self::Exchange(error) if error.is_incomplete_message() => UpstreamError::Eof,
-            Self::Exchange(_) => UpstreamError::Other,
+            Self::Exchange(_) | Self::Outdated(_) => UpstreamError::Other,
         }
     }
 }
@@ -99,8 +104,13 @@ pub fn is_grpc(headers: &HeaderMap) -> bool {
 // === impl Upstream ===
 
 impl Upstream {
-    pub fn new(dial: Arc<dyn Dial>, retries: DialRetries, observe: Observe) -> Self {
-        Self { dial, observe, retries, pool: Pool::default() }
+    pub fn new(
+        dial: Arc<dyn Dial>,
+        directory: Arc<Directory>,
+        retries: DialRetries,
+        observe: Observe,
+    ) -> Self {
+        Self { dial, directory, observe, retries, pool: Pool::default() }
     }
 
     /// Sends `request` to `port` of `target`.
@@ -136,7 +146,9 @@ impl Upstream {
         endpoint: Endpoint,
         request: Request<RequestBody>,
     ) -> Result<Response<ResponseBody>, Error> {
-        let stream = self.connect(target, endpoint.port).await?;
+        let Some(stream) = self.connect(target, endpoint.port).await? else {
+            return Err(Error::Outdated(Box::new(request)));
+        };
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(stream)).await.map_err(Error::Exchange)?;
         // Ends when both the sender and the response are gone, or when the sandbox closes.
@@ -155,7 +167,9 @@ impl Upstream {
         let mut sender = match self.pool.http2(&endpoint) {
             Some(sender) => sender,
             None => {
-                let stream = self.connect(target, endpoint.port).await?;
+                let Some(stream) = self.connect(target, endpoint.port).await? else {
+                    return Err(Error::Outdated(Box::new(request)));
+                };
                 let (sender, connection) = http2::Builder::new(TokioExecutor::new())
                     .timer(TokioTimer::new())
                     .initial_stream_window_size(STREAM_WINDOW)
@@ -173,14 +187,23 @@ impl Upstream {
         Ok(response.map(|body| ResponseBody { body, ended: false, connection: None, _http2: Some(sender) }))
     }
 
-    async fn connect(&self, target: &Target, port: u16) -> Result<Box<dyn Stream>, Error> {
+    /// A new connection; `None` when the directory has lost the target meanwhile. A network gives the address of a Pod
+    /// that has gone to another one, so what is connected then may be another sandbox.
+    async fn connect(&self, target: &Target, port: u16) -> Result<Option<Box<dyn Stream>>, Error> {
         let mut delays = self.retries.delays();
         loop {
-            match (self.dial.dial(target, port).await, delays.next()) {
-                (Ok(stream), _) => return Ok(stream),
+            let dialled = self.dial.dial(target, port).await;
+            if !self.directory.is_current(target) {
+                return Ok(None);
+            }
+            match (dialled, delays.next()) {
+                (Ok(stream), _) => return Ok(Some(stream)),
                 (Err(_), Some(delay)) => {
                     self.observe.upstream_retry(&target.namespace);
                     tokio::time::sleep(delay).await;
+                    if !self.directory.is_current(target) {
+                        return Ok(None);
+                    }
                 }
                 (Err(error), None) => return Err(Error::Dial(error)),
             }
@@ -193,7 +216,8 @@ impl Upstream {
         endpoint: Endpoint,
         sender: Sender,
     ) -> Response<ResponseBody> {
-        let connection = Some((self.clone(), endpoint, sender));
+        let is_http = response.status() != StatusCode::SWITCHING_PROTOCOLS;
+        let connection = is_http.then(|| (self.clone(), endpoint, sender));
         response.map(|body| ResponseBody { body, ended: false, connection, _http2: None })
     }
 }

@@ -108,11 +108,13 @@ async fn a_token_for_one_sandbox_opens_no_other_by_any_way_to_name_it() {
         let answer = ask(&world, line, &format!("{headers}{bearer}")).await;
         assert_eq!(answer.status, status, "{line} {headers}");
     }
-    // The name decides; a UID or address of another sandbox changes nothing.
-    let headers = format!(
-        "Host: r\r\nX-Sandbox-ID: web\r\nX-Sandbox-UID: uid-other\r\nX-Sandbox-Pod-IP: 10.0.0.9\r\n{bearer}"
-    );
-    assert_eq!(ask(&world, "GET /", &headers).await.status, 418);
+    // An address of another sandbox changes nothing, and its UID under this name finds nothing.
+    for (uid, status) in [("uid-web", 418), ("uid-other", 404)] {
+        let headers = format!(
+            "Host: r\r\nX-Sandbox-ID: web\r\nX-Sandbox-UID: {uid}\r\nX-Sandbox-Pod-IP: 10.0.0.9\r\n{bearer}"
+        );
+        assert_eq!(ask(&world, "GET /", &headers).await.status, status, "{uid}");
+    }
     let dials = world.dial.dials.lock().unwrap();
     assert!(dials.iter().skip(1).all(|(target, _)| target.name == "web"), "{dials:?}");
 }

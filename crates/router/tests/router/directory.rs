@@ -136,3 +136,27 @@ async fn running_sandboxes_stay_reachable_while_the_api_is_gone() {
         assert_eq!(ask(&world, "X-Sandbox-ID: web\r\n").await.0, 418);
     }
 }
+
+#[tokio::test]
+async fn a_pod_that_is_replaced_while_it_is_dialled_gets_nothing_and_the_next_one_the_request() {
+    let world = World::with(None, Default::default()).await;
+    let address = world.dial.address.lock().unwrap().take();
+    let asking = ask(&world, "X-Sandbox-ID: web\r\n");
+    let replacing = async {
+        crate::world::eventually("the first attempt", || world.dials() > 0).await;
+        world.api.delete(pod("web"));
+        world.eventually("web", 404).await;
+        let mut next = pod("web");
+        next["metadata"]["uid"] = json!("pod-next");
+        next["status"]["podIP"] = json!("10.0.0.6");
+        *world.dial.address.lock().unwrap() = address;
+        world.api.apply(next);
+    };
+    let (answer, ()) = tokio::join!(asking, replacing);
+    assert_eq!(answer.0, 418, "{}", answer.1);
+    let dials = world.dial.dials.lock().unwrap();
+    let (last, before) = dials.split_last().unwrap();
+    assert_eq!((&*last.0.pod_uid, last.0.address.to_string()), ("pod-next", "10.0.0.6".to_owned()));
+    assert!(before.iter().all(|(target, _)| &*target.pod_uid == "pod-web"), "{dials:?}");
+    assert_eq!(world.inside.requests.load(std::sync::atomic::Ordering::SeqCst), 1, "nothing was sent twice");
+}
