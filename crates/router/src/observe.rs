@@ -11,6 +11,8 @@ use http::header::USER_AGENT;
 use http::{HeaderMap, Method, Request, StatusCode};
 use tracing::Span;
 
+use crate::authorize::Identity;
+
 /// Receives what happens. All methods are called on the path of a request, so they must not block.
 pub trait Observer: Send + Sync + 'static {
     /// A request has come in; [`Observer::finished`] follows in any case.
@@ -55,6 +57,8 @@ pub struct Finished<'a> {
     pub duration: Duration,
     pub bytes_out: u64,
     pub peer: IpAddr,
+    /// Who the caller is; `None` for a request that was refused before that was known.
+    pub caller: Option<&'a Identity>,
     pub user_agent: Option<&'a str>,
     pub span: &'a Span,
 }
@@ -84,6 +88,7 @@ pub struct Exchange {
     status: StatusCode,
     named: Option<(String, String)>,
     known: bool,
+    caller: Option<Identity>,
     bytes_out: u64,
     span: Span,
 }
@@ -145,6 +150,7 @@ impl Exchange {
             status: StatusCode::from_u16(499).unwrap_or(StatusCode::BAD_REQUEST),
             named: None,
             known: false,
+            caller: None,
             bytes_out: 0,
         })
     }
@@ -153,6 +159,11 @@ impl Exchange {
     pub(crate) fn names(&mut self, namespace: &str, name: &str, known: bool) {
         self.named = Some((namespace.to_owned(), name.to_owned()));
         self.known = known;
+    }
+
+    /// The caller may reach the sandbox.
+    pub(crate) fn passed(&mut self, caller: &Identity) {
+        self.caller = Some(caller.clone());
     }
 
     pub(crate) fn span(&self) -> &Span {
@@ -191,6 +202,7 @@ impl Drop for Exchange {
             duration: self.begun.elapsed(),
             bytes_out: self.bytes_out,
             peer: self.peer.to_canonical(),
+            caller: self.caller.as_ref(),
             user_agent: self.user_agent.as_deref(),
             span: &self.span,
         });

@@ -67,7 +67,7 @@ impl Proxy {
     async fn forward(
         &self,
         mut request: Request<Incoming>,
-        caller: Caller,
+        mut caller: Caller,
         exchange: &mut Option<Exchange>,
     ) -> Result<Response<Body>, Error> {
         if request.method() == Method::CONNECT {
@@ -85,11 +85,15 @@ impl Proxy {
             exchange.names(namespace, name, self.directory.has_namespace(namespace));
         }
         let client = self.limiter.client_address(caller.peer.address, request.headers());
+        caller.peer.tls = self.limiter.is_tls(caller.peer.address, caller.peer.tls, request.headers());
         let pass = match self.authorize(&request, &route, &caller, client, exchange.as_ref()).await? {
             Verdict::Allow(pass) => pass,
             Verdict::Redirect(response) => return Ok(response.map(Body::own)),
         };
         pass.bind(&mut route.address);
+        if let Some(exchange) = exchange {
+            exchange.passed(&pass.identity);
+        }
         let upgrade = headers::upgrade(request.headers());
         let kind = if upgrade.is_some() { Kind::Tunnel } else { Kind::Request };
         let admission = self.limiter.admit(&pass.identity, client, &route.address, kind)?;
@@ -130,7 +134,6 @@ impl Proxy {
         client: IpAddr,
         exchange: Option<&Exchange>,
     ) -> Result<Verdict, Error> {
-        self.limiter.check_refusals(client)?;
         let Peer { trusted, tls, .. } = caller.peer;
         let asking = Asking {
             method: request.method(),
@@ -138,6 +141,7 @@ impl Proxy {
             headers: request.headers(),
             route,
             connection: Connection { trusted, tls },
+            limited: self.limiter.check_refusals(client).err(),
         };
         let verdict = self.authorizer.authorize(asking).await;
         if let Err(Error::Refused(_)) = verdict {

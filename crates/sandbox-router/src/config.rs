@@ -101,14 +101,25 @@ fn authorization(
             allow_missing_token: !review.require_token,
             ..ReviewConfig::default()
         }),
-        links: asked.cookie.as_ref().map(|cookie| links(cookie, asked.trust_forwarded_proto)),
+        links: asked.cookie.as_ref().map(|cookie| links(cookie, settings)).transpose()?,
     })
 }
 
-fn links(cookie: &Cookie, trust_forwarded_proto: bool) -> Links {
-    Links {
+fn links(cookie: &Cookie, settings: &Settings) -> Result<Links, Problem> {
+    // Browsers drop such a cookie without a word.
+    let begins =
+        |prefix: &str| cookie.name.get(..prefix.len()).is_some_and(|it| it.eq_ignore_ascii_case(prefix));
+    if (begins("__Host-") || begins("__Secure-")) && cookie.insecure {
+        return Err(problem("authz-cookie-name", "with this prefix the cookie cannot be insecure"));
+    }
+    if begins("__Host-") && settings.addressing.path_prefix.is_some() {
+        let reason = "a cookie with the prefix __Host- is for a whole host, which --path-routing-prefix shares \
+                      between sandboxes";
+        return Err(problem("authz-cookie-name", reason));
+    }
+    Ok(Links {
         cookie: cookie.name.clone(),
-        parameter: cookie.query_param.clone().unwrap_or_else(|| cookie.name.clone()),
+        parameter: cookie.query_param.clone().unwrap_or_default(),
         same_site: match cookie.same_site {
             authorization::SameSite::Lax => SameSite::Lax,
             authorization::SameSite::Strict => SameSite::Strict,
@@ -116,8 +127,7 @@ fn links(cookie: &Cookie, trust_forwarded_proto: bool) -> Links {
         },
         insecure: cookie.insecure,
         allowed_origins: cookie.allowed_origins.clone(),
-        trust_forwarded_proto,
-    }
+    })
 }
 
 fn quotas(settings: &Settings) -> Result<Quotas, Problem> {
@@ -143,6 +153,7 @@ fn quotas(settings: &Settings) -> Result<Quotas, Problem> {
         refusals_per_address: rate(limits.refusals_per_address),
         body_bytes: limits.request_body_bytes,
         trusted_proxies,
+        trust_forwarded_proto: settings.authorization.trust_forwarded_proto,
         ..Quotas::default()
     })
 }
@@ -200,6 +211,37 @@ mod tests {
             (8, 9)
         );
         assert_eq!(config.quotas.trusted_proxies.len(), 1);
+    }
+
+    #[test]
+    fn links_are_off_without_their_parameter_and_cookies_that_browsers_drop_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let secret = dir.path().join("secret");
+        std::fs::write(&secret, "0123456789abcdef0123456789abcdef").unwrap();
+        let secret = format!("--authz-scoped-token-secret-file={}", secret.display());
+        let with = |more: &[&str]| {
+            let flags: Vec<String> = ["--authz-mode=scoped-token", &secret]
+                .iter()
+                .chain(more)
+                .map(|flag| (*flag).to_owned())
+                .collect();
+            let settings = Flags::parse_arguments(&flags).unwrap().settings(false).unwrap();
+            let secrets = crate::secrets::read(&settings, None).unwrap();
+            connect(&settings, &secrets, Observe::default()).map(|connected| connected.config)
+        };
+        let links = |more: &[&str]| with(more).unwrap().authorization.links.unwrap();
+        assert_eq!(links(&["--authz-cookie-name=a.b"]).parameter, "", "a token in a link is not accepted");
+        assert_eq!(links(&["--authz-cookie-name=a", "--authz-cookie-query-param=t"]).parameter, "t");
+        assert_eq!(links(&["--authz-cookie-name=__Host-a"]).cookie, "__Host-a");
+        for more in [
+            &["--authz-cookie-name=__Host-a", "--path-routing-prefix=/s"][..],
+            &["--authz-cookie-name=__host-a", "--authz-cookie-insecure"],
+            &["--authz-cookie-name=__Secure-a", "--authz-cookie-insecure"],
+        ] {
+            assert_eq!(with(more).err().unwrap().flag, "authz-cookie-name", "{more:?}");
+        }
+        let proxied = ["--authz-trust-forwarded-proto", "--trusted-proxy-cidrs=10.0.0.0/8"];
+        assert!(with(&proxied).unwrap().quotas.trust_forwarded_proto);
     }
 
     #[test]

@@ -227,6 +227,7 @@ mod tests {
             duration: Duration::from_millis(7),
             bytes_out: 5,
             peer: "127.0.0.1".parse().unwrap(),
+            caller: None,
             user_agent: None,
             span: &NONE,
         }

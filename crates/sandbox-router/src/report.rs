@@ -70,6 +70,8 @@ impl Report {
         let (namespace, sandbox) = request.named.unwrap_or_default();
         let ids = self.traces.as_ref().and_then(|traces| traces.ids(request.span));
         let (trace_id, span_id) = ids.unzip();
+        let caller = request.caller.map(ToString::to_string);
+        let caller = caller.as_deref().map(cut);
         tracing::info!(
             target: ACCESS_LOG,
             method = request.method.as_str(),
@@ -81,6 +83,7 @@ impl Report {
             sandbox_namespace = namespace,
             bytes_out = request.bytes_out,
             user_agent = request.user_agent.map(cut).unwrap_or_default(),
+            caller,
             trace_id,
             span_id,
             "request"

@@ -38,6 +38,11 @@ impl Domain {
         (first.len() <= 63).then(|| format!("{first}.{namespace}.{}", self.0))
     }
 
+    /// Whether a host, perhaps with a port, is the domain or below it.
+    pub(crate) fn holds(&self, host: &str) -> bool {
+        without_port(host).eq_ignore_ascii_case(&self.0) || self.labels(host).is_some()
+    }
+
     /// The lower-case labels below the domain; `None` for the domain itself and for other hosts.
     pub(super) fn labels(&self, host: &str) -> Option<String> {
         let host = without_port(host);
@@ -63,7 +68,7 @@ pub fn requested<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Result<&'a str, Er
     Ok(first)
 }
 
-fn without_port(host: &str) -> &str {
+pub fn without_port(host: &str) -> &str {
     match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,

@@ -21,7 +21,7 @@ use http::uri::{PathAndQuery, Uri};
 use http::{HeaderMap, HeaderName};
 
 pub use host::Domain;
-pub(crate) use host::requested as requested_host;
+pub(crate) use host::{requested as requested_host, without_port};
 pub use path::PathPrefix;
 
 use crate::error::Error;

@@ -23,14 +23,13 @@ const MAX_COOKIES: usize = 4;
 #[derive(Debug, Clone)]
 pub struct Links {
     pub cookie: String,
+    /// Empty: no token is taken from a query.
     pub parameter: String,
     pub same_site: SameSite,
     /// Leave `Secure` out, for plain HTTP on a name other than localhost.
     pub insecure: bool,
     /// Pages besides the sandbox's own that may use the cookie, e.g. `https://dashboard.example.com`.
     pub allowed_origins: Vec<String>,
-    /// A proxy in front ends TLS and sets `X-Forwarded-Proto`.
-    pub trust_forwarded_proto: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -47,9 +46,9 @@ pub enum SameSite {
 pub enum LinksInvalid {
     #[error("signed links need a method for scoped tokens: configure a v1 secret or v2 keys")]
     NoScopedTokens,
-    #[error("the cookie name `{0}` has characters other than letters, digits, `-` and `_`")]
+    #[error("the cookie name `{0}` has characters other than letters, digits, `-`, `_` and `.`")]
     Cookie(String),
-    #[error("the query parameter `{0}` has characters other than letters, digits, `-` and `_`")]
+    #[error("the query parameter `{0}` has characters other than letters, digits, `-`, `_` and `.`")]
     Parameter(String),
     #[error("browsers refuse SameSite=None without Secure: use lax or strict with an insecure cookie")]
     InsecureNone,
@@ -65,7 +64,6 @@ impl Default for Links {
             same_site: SameSite::Lax,
             insecure: false,
             allowed_origins: Vec::new(),
-            trust_forwarded_proto: false,
         }
     }
 }
@@ -85,9 +83,8 @@ impl std::str::FromStr for SameSite {
 
 impl Links {
     pub(super) fn validate(&self, scoped_tokens: bool) -> Result<(), LinksInvalid> {
-        let is_name = |text: &str| {
-            !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
-        };
+        let is_name =
+            |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
         let is_origin = |text: &str| {
             let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
             host.is_some_and(|host| !host.is_empty() && !host.contains(['/', '?', '#', '@', '*', ' ']))
@@ -95,7 +92,7 @@ impl Links {
         if !scoped_tokens {
             return Err(LinksInvalid::NoScopedTokens);
         }
-        if !is_name(&self.cookie) {
+        if self.cookie.is_empty() || !is_name(&self.cookie) {
             return Err(LinksInvalid::Cookie(self.cookie.clone()));
         }
         if !is_name(&self.parameter) {
@@ -111,7 +108,8 @@ impl Links {
     }
 
     pub(super) fn token_in_query<'a>(&self, query: Option<&'a str>) -> Option<&'a str> {
-        query?.split('&').find_map(|pair| value_of(pair, &self.parameter))
+        let query = query.filter(|_| !self.parameter.is_empty())?;
+        query.split('&').find_map(|pair| value_of(pair, &self.parameter))
     }
 
     pub(super) fn tokens_in_cookies<'a>(&'a self, headers: &'a HeaderMap) -> impl Iterator<Item = &'a str> {
@@ -195,12 +193,8 @@ impl Links {
             return true;
         }
         let Ok(host) = requested_host(asking.uri, asking.headers) else { return false };
-        let forwarded = asking.headers.get("x-forwarded-proto").filter(|_| self.trust_forwarded_proto);
-        let https = match forwarded.and_then(|proto| proto.to_str().ok()) {
-            Some(proto) => proto.eq_ignore_ascii_case("https"),
-            None => asking.connection.tls,
-        };
-        let (scheme, default_port) = if https { ("https://", ":443") } else { ("http://", ":80") };
+        let (scheme, default_port) =
+            if asking.connection.tls { ("https://", ":443") } else { ("http://", ":80") };
         let host = host.strip_suffix(default_port).unwrap_or(host);
         !host.is_empty()
             && origin
@@ -256,7 +250,7 @@ impl Links {
 
     /// The target without our parameter; `None` when it has none. Everything else stays byte for byte.
     fn without_parameter(&self, target: &str) -> Option<String> {
-        let (path, query) = target.split_once('?')?;
+        let (path, query) = target.split_once('?').filter(|_| !self.parameter.is_empty())?;
         let ours = |pair: &&str| is_named(pair.as_bytes(), &self.parameter);
         if !query.split('&').any(|pair| ours(&pair)) {
             return None;

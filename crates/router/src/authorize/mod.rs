@@ -15,6 +15,7 @@
 mod cache;
 mod credentials;
 mod links;
+mod local;
 mod refusal;
 mod review;
 mod scoped;
@@ -38,6 +39,7 @@ pub use shared::Secret;
 
 use crate::address::{Address, Addressing, Route};
 use crate::error::Error;
+use crate::limits::Exceeded;
 use credentials::Scheme;
 use review::Review;
 use shared::SharedTokens;
@@ -79,13 +81,17 @@ pub struct Asking<'a> {
     pub headers: &'a HeaderMap,
     pub route: &'a Route,
     pub connection: Connection,
+    /// The caller's address was refused too often. Then only credentials count that cannot be guessed and that no API
+    /// server needs to be asked about: behind a proxy, many callers may have one address.
+    pub limited: Option<Exceeded>,
 }
 
-/// What the listener knows about a connection.
+/// What the router knows about a connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Connection {
     /// The API server authorised it, e.g. for `kubectl port-forward`.
     pub trusted: bool,
+    /// The caller speaks TLS, with this router or with a trusted proxy.
     pub tls: bool,
 }
 
@@ -155,12 +161,19 @@ impl Authorizer {
 
     /// Decides about one request. Only a token review that is not cached waits.
     pub async fn authorize(&self, asking: Asking<'_>) -> Result<Verdict, Error> {
-        if asking.connection.trusted {
+        if asking.connection.trusted && local::is_local(asking, self.addressing.domain.as_ref()) {
             return Ok(Identity::unnamed(By::TrustedConnection).into());
         }
         if self.allow_all {
             return Ok(Identity::unnamed(By::AllowAll).into());
         }
+        match (self.check(asking).await, asking.limited) {
+            (Err(Error::Refused(_)), Some(limited)) => Err(limited.into()),
+            (verdict, _) => verdict,
+        }
+    }
+
+    async fn check(&self, asking: Asking<'_>) -> Result<Verdict, Error> {
         let mut refused = None;
         let given = credentials::from_header(asking.headers);
         if let Some((scheme, secret)) = &given {
@@ -181,12 +194,15 @@ impl Authorizer {
             None if given.is_none() && self.review.as_ref().is_some_and(Review::allows_missing_token) => {
                 Ok(Identity::unnamed(By::Review).into())
             }
+            None if asking.connection.trusted => Err(Refusal::NotLocal.into()),
             None => Err(Refusal::NoCredentials.into()),
         }
     }
 
     async fn check_header(&self, scheme: Scheme, secret: &str, asking: Asking<'_>) -> Result<Pass, Error> {
-        if let Some(identity) = self.shared.check(secret) {
+        if asking.limited.is_none()
+            && let Some(identity) = self.shared.check(secret)
+        {
             return Ok(Pass { identity, uid: None });
         }
         if let Some(checked) = self.check_scoped(secret, asking) {
@@ -195,7 +211,7 @@ impl Authorizer {
         match &self.review {
             // A password is not sent to the API server: it was meant for another system.
             Some(review) if scheme == Scheme::Bearer => {
-                let identity = review.check(secret, asking.method, &asking.route.address).await?;
+                let identity = review.check(secret, asking).await?;
                 Ok(Pass { identity, uid: None })
             }
             _ => Err(Refusal::UnknownCredentials.into()),

@@ -27,6 +27,7 @@ pub enum Refusal {
     AmbiguousPath,
     AccessDenied,
     CrossOrigin,
+    NotLocal,
 }
 
 impl Refusal {
@@ -49,7 +50,8 @@ impl Refusal {
             | Self::OtherPath
             | Self::AmbiguousPath
             | Self::AccessDenied
-            | Self::CrossOrigin => StatusCode::FORBIDDEN,
+            | Self::CrossOrigin
+            | Self::NotLocal => StatusCode::FORBIDDEN,
         }
     }
 
@@ -81,12 +83,16 @@ impl Refusal {
                  slashes, dots or percent signs."
             }
             Self::AccessDenied => {
-                "The user needs the verb get (GET, HEAD, OPTIONS) or create (other methods) on sandboxes/proxy in \
+                "The user needs the verb get (GET, HEAD, OPTIONS) or create (other methods, WebSockets) on sandboxes/proxy in \
                  agents.x-k8s.io for this sandbox."
             }
             Self::CrossOrigin => {
                 "A request that is authorised by cookie must come from the sandbox's own page. Allow another page \
                  with its origin in the router's allowed origins."
+            }
+            Self::NotLocal => {
+                "Without a token this connection takes requests to localhost, to IP addresses and to names inside a \
+                 cluster only, and none that another web page has made. Use http://localhost, or send a token."
             }
         }
     }

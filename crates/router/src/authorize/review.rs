@@ -1,7 +1,7 @@
 //! Asks the Kubernetes API who a token belongs to, and whether that user may reach the sandbox.
 //!
 //! The user needs a verb on `sandboxes/proxy` of `agents.x-k8s.io`: `get` for GET, HEAD and OPTIONS, `create` for every
-//! other method, as with the API server's own proxy to Pods and Services.
+//! other method and for WebSockets and other tunnels.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use super::cache::{Cache, Failed, Key, Times};
-use super::{By, Identity, Refusal};
-use crate::address::Address;
+use super::{Asking, By, Identity, Refusal};
 use crate::error::Error;
+use crate::headers;
 
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// Calls to the API at once, so that a flood of unknown tokens is not passed on to the API server.
@@ -124,19 +124,30 @@ impl Review {
         self.config.allow_missing_token
     }
 
-    /// The user that a token belongs to, when it may reach the sandbox with this method.
-    pub async fn check(&self, token: &str, method: &Method, address: &Address) -> Result<Identity, Error> {
+    /// The user that a token belongs to, when it may send this request to the sandbox.
+    pub async fn check(&self, token: &str, asking: Asking<'_>) -> Result<Identity, Error> {
         let id = hash(&[token.as_bytes()]);
-        let user = self.users.get(id, || Box::pin(self.ask_user(token))).await;
-        let user = user.map_err(|failed| error("tokenreview", failed))??;
+        let user = match asking.limited {
+            None => {
+                let user = self.users.get(id, || Box::pin(self.ask_user(token))).await;
+                user.map_err(|failed| error("tokenreview", failed))??
+            }
+            Some(limited) => self.users.known(&id).ok_or(limited)?,
+        };
         if self.config.access == Access::Reviewed {
-            let verb = verb(method);
+            let verb = verb(asking);
+            let address = &asking.route.address;
             let (namespace, name) = (address.namespace.as_str(), address.name.as_str());
             let parts = [&id[..], verb.as_bytes(), b"/", namespace.as_bytes(), b"/", name.as_bytes()];
             let right = hash(&parts);
-            let allowed =
-                self.rights.get(right, || Box::pin(self.ask_right(&user, verb, namespace, name))).await;
-            allowed.map_err(|failed| error("subjectaccessreview", failed))??;
+            match asking.limited {
+                None => {
+                    let ask = || Box::pin(self.ask_right(&user, verb, namespace, name));
+                    let allowed = self.rights.get(right, ask).await;
+                    allowed.map_err(|failed| error("subjectaccessreview", failed))??;
+                }
+                Some(limited) => self.rights.known(&right).ok_or(limited)?,
+            }
         }
         Ok(Identity { by: By::Review, subject: user.name.clone() })
     }
@@ -215,9 +226,10 @@ fn user(status: TokenStatus, audiences: &[String]) -> Result<Arc<User>, Refusal>
     Ok(Arc::new(User { name, spec: json!({"user": username, "uid": uid, "groups": groups, "extra": extra}) }))
 }
 
-fn verb(method: &Method) -> &'static str {
-    match *method {
-        Method::GET | Method::HEAD | Method::OPTIONS => "get",
+/// A tunnel begins with GET and can do everything, so it needs what Kubernetes asks for `exec`.
+fn verb(asking: Asking<'_>) -> &'static str {
+    match *asking.method {
+        Method::GET | Method::HEAD | Method::OPTIONS if headers::upgrade(asking.headers).is_none() => "get",
         _ => "create",
     }
 }
@@ -264,14 +276,29 @@ mod tests {
     }
 
     #[test]
-    fn methods_that_change_nothing_need_get() {
+    fn methods_that_change_nothing_need_get_and_tunnels_need_create() {
+        use http::header::{CONNECTION, UPGRADE};
+        use http::{HeaderMap, HeaderValue, Uri};
+
+        use crate::address::{Address, Route, Via};
+
+        let verb = |method: Method, headers: &HeaderMap| {
+            let route = Route { address: Address::new("team", "web", 80), via: Via::Headers, target: None };
+            let (uri, connection) = (Uri::from_static("/"), Default::default());
+            verb(Asking { method: &method, uri: &uri, headers, route: &route, connection, limited: None })
+        };
+        let mut headers = HeaderMap::new();
         for method in [Method::GET, Method::HEAD, Method::OPTIONS] {
-            assert_eq!(verb(&method), "get");
+            assert_eq!(verb(method, &headers), "get");
         }
         for method in
             [Method::POST, Method::PUT, Method::DELETE, Method::PATCH, Method::CONNECT, Method::TRACE]
         {
-            assert_eq!(verb(&method), "create");
+            assert_eq!(verb(method, &headers), "create");
         }
+        headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+        assert_eq!(verb(Method::GET, &headers), "get", "no upgrade without Connection");
+        headers.insert(CONNECTION, HeaderValue::from_static("keep-alive, Upgrade"));
+        assert_eq!(verb(Method::GET, &headers), "create");
     }
 }

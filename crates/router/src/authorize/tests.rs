@@ -87,6 +87,7 @@ struct Caller {
     authorizer: Authorizer,
     addressing: Addressing,
     connection: Connection,
+    limited: Option<Exceeded>,
 }
 
 impl Caller {
@@ -101,7 +102,7 @@ impl Caller {
             ..Addressing::default()
         };
         let authorizer = Authorizer::new(config, addressing.clone(), api.client()).unwrap();
-        Self { authorizer, addressing, connection: Connection::default() }
+        Self { authorizer, addressing, connection: Connection::default(), limited: None }
     }
 
     async fn ask(&self, method: Method, uri: &str, pairs: &[(&'static str, &str)]) -> Result<Verdict, Error> {
@@ -117,6 +118,7 @@ impl Caller {
             headers: &headers,
             route: &route,
             connection: self.connection,
+            limited: self.limited,
         };
         self.authorizer.authorize(asking).await
     }
@@ -466,6 +468,7 @@ async fn speed_of_the_usual_request() {
                         headers: &headers,
                         route: &route,
                         connection,
+                        limited: None,
                     };
                     let Ok(Verdict::Allow(pass)) = caller.authorizer.authorize(asking).await else {
                         panic!("allowed")
@@ -478,4 +481,47 @@ async fn speed_of_the_usual_request() {
             println!("{} bytes of token, {limits} limits: {best:?}", token.len());
         }
     }
+}
+
+#[tokio::test]
+async fn an_address_that_was_refused_often_is_let_in_by_what_cannot_be_guessed_and_asks_nobody() {
+    let (key, config) = v2();
+    let api = Api::with(&[("known", "ann"), ("new", "bob")], &["ann get team/web", "bob get team/web"]);
+    let v1 = v1::Key::new(V1_SECRET).unwrap();
+    let v1_token = v1.mint("team", "web", now(), in_an_hour()).unwrap();
+    let v2_token = key.sign(v2::Claims::new("team", "web", in_an_hour())).unwrap();
+    let tokens = Secret::new("shared").into_iter().collect();
+    let review = Some(ReviewConfig::default());
+    let mut caller = Caller::with_api(Authorization { tokens, scoped_v1: Some(v1), review, ..config }, &api);
+    caller.with_bearer("known").await.unwrap();
+    let asked = api.calls();
+    let limited = Exceeded::Refusals { wait: std::time::Duration::from_secs(1) };
+    caller.limited = Some(limited);
+    for good in ["known", &v1_token, &v2_token] {
+        assert!(caller.with_bearer(good).await.is_ok(), "{good}");
+    }
+    assert!(caller.get("/s/team/web/80/", &[("cookie", &format!("sandbox_token={v2_token}"))]).await.is_ok());
+    for other in ["shared", "new", "wrong", "v1.a.b", "v2.a.b"] {
+        assert_eq!(caller.with_bearer(other).await, Err(limited.into()), "{other}");
+    }
+    assert_eq!(caller.get("/s/team/web/80/", &[]).await, Err(limited.into()));
+    let other = caller.get("/s/team/other/80/", &[("authorization", "Bearer known")]).await;
+    assert_eq!(other, Err(limited.into()), "a right that is not known is not asked for either");
+    assert_eq!(api.calls(), asked);
+}
+
+#[tokio::test]
+async fn a_page_in_a_browser_gets_nothing_from_a_trusted_connection() {
+    let (key, config) = v2();
+    let mut caller = Caller::new(config);
+    caller.connection.trusted = true;
+    let uri = "/s/team/web/80/";
+    let rebound = ("host", "evil.example:8080");
+    assert_eq!(caller.get(uri, &[rebound]).await, refused(Refusal::NotLocal));
+    let foreign = [("host", "localhost:8080"), ("origin", "https://evil.example")];
+    assert_eq!(caller.get(uri, &foreign).await, refused(Refusal::NotLocal));
+    let token = key.sign(v2::Claims::new("team", "web", in_an_hour())).unwrap();
+    let bearer = format!("Bearer {token}");
+    assert!(caller.get(uri, &[rebound, ("authorization", &bearer)]).await.is_ok(), "with a token it may");
+    assert_eq!(caller.get(uri, &[("host", "localhost:8080")]).await.unwrap(), "trusted-connection");
 }

@@ -8,11 +8,15 @@ use ipnet::IpNet;
 /// Hops that are looked at.
 const MAX_HOPS: usize = 32;
 
+pub fn is_trusted(address: IpAddr, trusted: &[IpNet]) -> bool {
+    let address = address.to_canonical();
+    trusted.iter().any(|net| net.contains(&address))
+}
+
 /// The right-most hop that is not a trusted proxy. Everything left of it was written by the caller and proves nothing.
 pub fn address(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> IpAddr {
-    let is_trusted = |address: IpAddr| trusted.iter().any(|net| net.contains(&address));
     let mut client = peer.to_canonical();
-    if trusted.is_empty() || !is_trusted(client) {
+    if trusted.is_empty() || !is_trusted(client, trusted) {
         return client;
     }
     let values = headers.get_all("x-forwarded-for").iter().rev();
@@ -21,7 +25,7 @@ pub fn address(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> IpAddr {
         // A hop that cannot be read was not written by a trusted proxy.
         let Some(hop) = parse(hop.trim()) else { break };
         client = hop;
-        if !is_trusted(hop) {
+        if !is_trusted(hop, trusted) {
             break;
         }
     }

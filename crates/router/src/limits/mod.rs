@@ -52,6 +52,8 @@ pub struct Quotas {
     pub header_bytes: Option<usize>,
     /// Peers whose `X-Forwarded-For` is believed.
     pub trusted_proxies: Vec<IpNet>,
+    /// Their `X-Forwarded-Proto` is believed too: they end TLS.
+    pub trust_forwarded_proto: bool,
     /// Callers, and sandboxes, that are counted at once. Idle ones are forgotten first.
     pub entries: NonZeroUsize,
 }
@@ -77,6 +79,7 @@ impl Default for Quotas {
             header_count: None,
             header_bytes: None,
             trusted_proxies: Vec::new(),
+            trust_forwarded_proto: false,
             entries: NonZeroUsize::new(65536).expect("not zero"),
         }
     }
@@ -191,6 +194,17 @@ impl Limiter {
     /// The address of the caller: the peer, or what trusted proxies say.
     pub fn client_address(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         client::address(peer, headers, &self.quotas.trusted_proxies)
+    }
+
+    /// Whether the caller speaks TLS: with this router, or with a trusted proxy that says so.
+    pub fn is_tls(&self, peer: IpAddr, tls: bool, headers: &HeaderMap) -> bool {
+        if !self.quotas.trust_forwarded_proto || !client::is_trusted(peer, &self.quotas.trusted_proxies) {
+            return tls;
+        }
+        // The last one is of the proxy that is connected.
+        let said = headers.get_all("x-forwarded-proto").iter().next_back();
+        let said = said.and_then(|proto| proto.to_str().ok()?.rsplit(',').next());
+        said.map_or(tls, |proto| proto.trim().eq_ignore_ascii_case("https"))
     }
 
     /// Counts a request or tunnel against its caller and its sandbox.

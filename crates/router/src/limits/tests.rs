@@ -111,6 +111,34 @@ fn an_address_that_is_refused_often_must_wait() {
 }
 
 #[test]
+fn the_scheme_is_the_connections_unless_a_trusted_proxy_says_another() {
+    let trusted_proxies = vec!["192.0.2.1/32".parse().unwrap()];
+    let limiter = |trust_forwarded_proto| {
+        Limiter::new(Quotas {
+            trust_forwarded_proto,
+            trusted_proxies: trusted_proxies.clone(),
+            ..Quotas::default()
+        })
+    };
+    let headers = |values: &[&'static str]| -> HeaderMap {
+        let name = HeaderName::from_static("x-forwarded-proto");
+        values.iter().map(|value| (name.clone(), HeaderValue::from_static(value))).collect()
+    };
+    for (trust, peer, said, tls) in [
+        (true, 1, &["https"][..], true),
+        (true, 1, &["http, HTTPS"], true),
+        (true, 1, &["https", "http"], false),
+        (true, 1, &[], false),
+        (true, 2, &["https"], false),
+        (false, 1, &["https"], false),
+    ] {
+        assert_eq!(limiter(trust).is_tls(ip(peer), false, &headers(said)), tls, "{trust} {peer} {said:?}");
+    }
+    assert!(limiter(true).is_tls(ip(1), true, &headers(&[])), "its own connection has TLS");
+    assert!(!limiter(true).is_tls(ip(1), true, &headers(&["http"])), "the caller's has not");
+}
+
+#[test]
 fn heads_are_limited() {
     let quotas =
         Quotas { header_count: Some(3), header_bytes: Some(40), body_bytes: Some(10), ..Quotas::default() };

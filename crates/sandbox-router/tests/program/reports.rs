@@ -31,6 +31,7 @@ async fn each_request_is_counted_and_logged_without_its_query() {
         ("sandbox_namespace", "default".into()),
         ("bytes_out", answer.body.len().into()),
         ("user_agent", "test".into()),
+        ("caller", "anonymous".into()),
     ] {
         assert_eq!(line[field], value, "{field} of {line}");
     }

@@ -102,7 +102,14 @@ fn only_a_navigation_is_redirected() {
     let redirects = |method: Method, via, pairs: &[(&'static str, &str)]| {
         let (headers, route, uri) = (headers(pairs), route(via), Uri::from_static("/"));
         let connection = Connection::default();
-        let asking = Asking { method: &method, uri: &uri, headers: &headers, route: &route, connection };
+        let asking = Asking {
+            method: &method,
+            uri: &uri,
+            headers: &headers,
+            route: &route,
+            connection,
+            limited: None,
+        };
         Links::default().redirects(asking)
     };
     assert!(redirects(Method::GET, Via::Path, &[("sec-fetch-mode", "navigate")]));
@@ -121,8 +128,14 @@ struct Page(Links, Connection);
 impl Page {
     fn may(&self, method: Method, pairs: &[(&'static str, &str)]) -> bool {
         let (headers, route, uri) = (headers(pairs), route(Via::Host), Uri::from_static("/"));
-        let asking =
-            Asking { method: &method, uri: &uri, headers: &headers, route: &route, connection: self.1 };
+        let asking = Asking {
+            method: &method,
+            uri: &uri,
+            headers: &headers,
+            route: &route,
+            connection: self.1,
+            limited: None,
+        };
         self.0.check_origin(asking).is_ok()
     }
 }
@@ -214,15 +227,27 @@ fn no_spelling_of_a_cookie_that_browsers_read_as_the_routers_passes() {
 }
 
 #[test]
-fn the_scheme_is_the_connections_unless_a_proxy_is_trusted() {
+fn the_scheme_of_an_origin_is_that_of_the_connection() {
     let request =
         [("host", "a.example:443"), ("origin", "https://a.example"), ("x-forwarded-proto", "https")];
-    let plain = Connection::default();
-    assert!(!Page(Links::default(), plain).may(Method::POST, &request));
-    let trusting = Links { trust_forwarded_proto: true, ..Links::default() };
-    assert!(Page(trusting, plain).may(Method::POST, &request));
+    assert!(!Page(Links::default(), Connection::default()).may(Method::POST, &request));
+    let tls = Connection { tls: true, ..Connection::default() };
+    assert!(Page(Links::default(), tls).may(Method::POST, &request));
     let local = [("host", "localhost:8080"), ("origin", "http://localhost:8080")];
-    assert!(Page(Links::default(), plain).may(Method::POST, &local));
+    assert!(Page(Links::default(), Connection::default()).may(Method::POST, &local));
+}
+
+#[test]
+fn without_a_parameter_no_token_is_taken_from_a_query() {
+    let links = Links { parameter: String::new(), ..Links::default() };
+    assert_eq!(links.validate(true), Ok(()));
+    for query in ["sandbox_token=T", "=T", "&=T&"] {
+        assert_eq!(links.token_in_query(Some(query)), None, "{query}");
+        let target = format!("/x?{query}");
+        let mut uri: Uri = target.parse().unwrap();
+        links.clean_uri(&mut uri);
+        assert_eq!(uri.to_string(), target, "and nothing is taken out");
+    }
 }
 
 #[test]
