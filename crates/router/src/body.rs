@@ -6,6 +6,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 
+use crate::activity::Busy;
 use crate::limits::Admission;
 use crate::observe::Exchange;
 use crate::upstream::ResponseBody;
@@ -14,6 +15,7 @@ pub struct Body {
     content: Content,
     _admission: Admission,
     exchange: Option<Box<Exchange>>,
+    busy: Option<Busy>,
 }
 
 enum Content {
@@ -25,17 +27,18 @@ impl Body {
     /// A few bytes of our own.
     pub fn own(bytes: impl Into<Bytes>) -> Self {
         let content = Content::Own(Some(bytes.into()));
-        Self { content, _admission: Admission::default(), exchange: None }
+        Self { content, _admission: Admission::default(), exchange: None, busy: None }
     }
 
     /// What the sandbox sends. The request counts against its limits until the body ends.
     pub fn sandbox(body: ResponseBody, admission: Admission) -> Self {
-        Self { content: Content::Sandbox(body), _admission: admission, exchange: None }
+        Self { content: Content::Sandbox(body), _admission: admission, exchange: None, busy: None }
     }
 
-    /// Reports the exchange when the body has been sent.
-    pub fn reporting(mut self, exchange: Option<Exchange>) -> Self {
+    /// Reports the exchange when the body has been sent; until then the connection is busy.
+    pub fn reporting(mut self, exchange: Option<Exchange>, busy: Busy) -> Self {
         self.exchange = exchange.map(Box::new);
+        self.busy = Some(busy);
         self
     }
 }
@@ -52,8 +55,13 @@ impl HttpBody for Body {
             Content::Own(bytes) => bytes.take().map(|bytes| Ok(Frame::data(bytes))),
             Content::Sandbox(body) => ready!(Pin::new(body).poll_frame(cx)),
         };
-        if let (Some(Ok(frame)), Some(exchange)) = (&frame, &mut self.exchange) {
-            exchange.sent(frame.data_ref().map_or(0, Bytes::len));
+        if let Some(Ok(frame)) = &frame {
+            if let Some(exchange) = &mut self.exchange {
+                exchange.sent(frame.data_ref().map_or(0, Bytes::len));
+            }
+            if let Some(busy) = &self.busy {
+                busy.progress().part();
+            }
         }
         Poll::Ready(frame)
     }

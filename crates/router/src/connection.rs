@@ -1,29 +1,25 @@
 //! One connection of a caller: HTTP/1.1 or HTTP/2, whichever it speaks, until it ends or has been idle for too long.
 
 use std::convert::Infallible;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, ready};
-use std::time::Duration;
-use std::{io, io::IoSlice};
 
+use http::{Request, Version};
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::Limits;
+use crate::activity::{End, Progress, Watched};
 use crate::dial::Stream;
 use crate::limits::Connected;
 use crate::proxy::Proxy;
 use crate::serve::{Peer, Phase};
 use crate::worker::{Arrival, Socket};
 
-/// A connection that has not sent this much in time has sent neither a request nor the preface of HTTP/2.
-const PREFACE: u64 = 24;
 /// Requests that one HTTP/2 connection may have in flight.
 const MAX_STREAMS: u32 = 256;
 /// What a caller may send ahead of a sandbox that does not read, on one HTTP/2 stream and on one connection.
@@ -60,30 +56,30 @@ pub async fn serve(arrival: Arrival, proxy: Arc<Proxy>) {
 
 async fn speak_http(stream: impl Stream + 'static, proxy: Arc<Proxy>, caller: Caller) {
     let mut phase = proxy.phase.clone();
-    let Limits { idle_timeout, header_read_timeout, .. } = proxy.limits;
     let progress = Progress::default();
     let builder = http_builder(&proxy.limits);
-    let service = service_fn(|request| {
+    let service = service_fn(|request: Request<Incoming>| {
         let (proxy, caller) = (proxy.clone(), caller.clone());
-        async move { Ok::<_, Infallible>(proxy.answer(request, caller).await) }
+        let busy = progress.begin(request.version() == Version::HTTP_2);
+        async move { Ok::<_, Infallible>(proxy.answer(request, caller, busy).await) }
     });
     let io = TokioIo::new(Watched { stream, progress: progress.clone() });
     let mut connection = pin!(builder.serve_connection_with_upgrades(io, service));
-    let mut idle = pin!(async {
-        tokio::time::sleep(header_read_timeout).await;
-        if progress.bytes() >= PREFACE {
-            progress.idle_for(idle_timeout).await;
-        }
-    });
     // An error is the caller's: it went away or does not speak HTTP.
     tokio::select! {
         _ = connection.as_mut() => return,
-        () = idle.as_mut() => return tracing::debug!(peer = %caller.peer.address, "idle connection closed"),
-        _ = phase.wait_for(|phase| *phase == Phase::Draining) => connection.as_mut().graceful_shutdown(),
+        end = progress.ended(&proxy.limits) => {
+            tracing::debug!(peer = %caller.peer.address, ?end, "idle connection closed");
+            if end == End::Stuck {
+                return;
+            }
+        }
+        _ = phase.wait_for(|phase| *phase == Phase::Draining) => {}
     }
+    connection.as_mut().graceful_shutdown();
     tokio::select! {
         _ = connection => {}
-        () = idle => {}
+        () = progress.left(&proxy.limits) => {}
     }
 }
 
@@ -91,8 +87,8 @@ fn http_builder(limits: &Limits) -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.header_read_timeout)
+        // `Progress` has a limit for the head and another one for idle connections.
+        .header_read_timeout(None)
         .max_buf_size(limits.header_bytes)
         .half_close(false);
     builder
@@ -106,83 +102,4 @@ fn http_builder(limits: &Limits) -> auto::Builder<TokioExecutor> {
         .keep_alive_interval(Some(limits.http2_keep_alive))
         .keep_alive_timeout(limits.header_read_timeout);
     builder
-}
-
-/// Counts the bytes that were read and written.
-#[derive(Clone, Default)]
-pub struct Progress(Arc<AtomicU64>);
-
-/// A stream that counts its progress.
-pub struct Watched<S> {
-    pub stream: S,
-    pub progress: Progress,
-}
-
-// === impl Progress ===
-
-impl Progress {
-    /// Completes when nothing has moved for `limit`, which is noticed within as much again.
-    pub async fn idle_for(&self, limit: Duration) {
-        let mut seen = self.bytes();
-        loop {
-            tokio::time::sleep(limit).await;
-            let now = self.bytes();
-            if std::mem::replace(&mut seen, now) == now {
-                return;
-            }
-        }
-    }
-
-    fn bytes(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-
-    fn add(&self, bytes: usize) {
-        self.0.fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-}
-
-// === impl Watched ===
-
-impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
-        self.progress.add(buf.filled().len() - before);
-        read
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.stream).poll_write(cx, buf))?;
-        self.progress.add(written);
-        Poll::Ready(Ok(written))
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let written = ready!(Pin::new(&mut self.stream).poll_write_vectored(cx, bufs))?;
-        self.progress.add(written);
-        Poll::Ready(Ok(written))
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
 }

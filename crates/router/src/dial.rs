@@ -2,15 +2,20 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use http::HeaderValue;
+use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// As the reference does.
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
+const KEEP_ALIVE_LOSSES: u32 = 4;
 
 /// A byte stream to a port inside a sandbox.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -45,6 +50,16 @@ pub trait Dial: Send + Sync + 'static {
     fn dial<'a>(&'a self, target: &'a Target, port: u16) -> BoxFuture<'a, io::Result<Box<dyn Stream>>>;
 }
 
+/// Lets the kernel ask now and then whether the other end is still there. A long call is silent for minutes, in which
+/// firewalls and load balancers on the way forget the connection, and a machine that has gone says nothing.
+pub(crate) fn keep_alive(stream: &impl AsFd) {
+    // Not every socket has these options, and a connection works without them.
+    let _ = sockopt::set_socket_keepalive(stream, true)
+        .and_then(|()| sockopt::set_tcp_keepidle(stream, KEEP_ALIVE))
+        .and_then(|()| sockopt::set_tcp_keepintvl(stream, KEEP_ALIVE))
+        .and_then(|()| sockopt::set_tcp_keepcnt(stream, KEEP_ALIVE_LOSSES));
+}
+
 /// Connects to the Pod's address, as on any cluster network.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TcpDial;
@@ -59,6 +74,7 @@ impl Dial for TcpDial {
             let stream =
                 tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect((target.address, port))).await??;
             stream.set_nodelay(true)?;
+            keep_alive(&stream);
             Ok(Box::new(stream) as Box<dyn Stream>)
         })
     }

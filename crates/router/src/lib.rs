@@ -12,6 +12,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod activity;
 pub mod address;
 pub mod authorize;
 mod body;
@@ -68,12 +69,16 @@ pub struct Limits {
     pub connections: usize,
     /// All headers of one request together.
     pub header_bytes: usize,
-    /// To send the headers; also how long an idle connection is kept.
+    /// To send the headers.
     pub header_read_timeout: Duration,
-    /// From the request to the sandbox's response headers. `X-Sandbox-Timeout` may shorten it. Longer than the
-    /// runtime's own limit for one command, because it answers only when the command has ended.
+    /// How long a connection without a request is kept. Longer than proxies in front keep theirs, so that they never
+    /// send a request on a connection that is just being closed.
+    pub keep_alive: Duration,
+    /// From the request to the sandbox's response headers; while a body is sent, from its last byte. `X-Sandbox-Timeout`
+    /// may shorten it. Longer than the runtime's own limit for one command, because it answers only when the command
+    /// has ended.
     pub response_timeout: Duration,
-    /// A connection on which no byte moves for this long is closed. There is no limit on the whole time.
+    /// A connection with a request on which nothing moves for this long is closed. There is no limit on the whole time.
     pub idle_timeout: Duration,
     /// The same for WebSockets and other tunnels.
     pub tunnel_idle_timeout: Duration,
@@ -94,6 +99,7 @@ impl Default for Limits {
             connections: 16_384,
             header_bytes: 64 * 1024,
             header_read_timeout: Duration::from_secs(10),
+            keep_alive: Duration::from_secs(120),
             response_timeout: Duration::from_secs(3600),
             idle_timeout: Duration::from_secs(3600),
             tunnel_idle_timeout: Duration::from_secs(3600),

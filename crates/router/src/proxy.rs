@@ -1,6 +1,7 @@
 //! One request: find the sandbox, pass the bytes.
 
 use std::net::IpAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,9 +13,11 @@ use hyper::body::{Body as _, Incoming};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, Span};
 
+use crate::activity::{Busy, Progress};
 use crate::address::{Address, Addressing, Route};
 use crate::authorize::{Asking, Authorizer, Connection, Verdict};
 use crate::body::Body;
@@ -45,14 +48,14 @@ pub struct Proxy {
 // === impl Proxy ===
 
 impl Proxy {
-    pub async fn answer(&self, request: Request<Incoming>, caller: Caller) -> Response<Body> {
+    pub async fn answer(&self, request: Request<Incoming>, caller: Caller, busy: Busy) -> Response<Body> {
         if request.uri().path() == "/healthz" {
             return healthy();
         }
         let is_grpc = is_grpc(request.headers());
         let mut exchange = Exchange::begin(&self.observe, &request, caller.peer.address);
         let span = exchange.as_ref().map_or_else(Span::none, |exchange| exchange.span().clone());
-        let answered = self.forward(request, caller, &mut exchange).instrument(span).await;
+        let answered = self.forward(request, caller, busy.progress(), &mut exchange).instrument(span).await;
         let response = answered.unwrap_or_else(|error| {
             tracing::debug!(status = error.status().as_u16(), detail = %error, "request refused");
             let response = if is_grpc { error.grpc_response() } else { error.response() };
@@ -61,13 +64,14 @@ impl Proxy {
         if let Some(exchange) = &mut exchange {
             exchange.answered(response.status());
         }
-        response.map(|body| body.reporting(exchange))
+        response.map(|body| body.reporting(exchange, busy))
     }
 
     async fn forward(
         &self,
         mut request: Request<Incoming>,
         mut caller: Caller,
+        progress: &Progress,
         exchange: &mut Option<Exchange>,
     ) -> Result<Response<Body>, Error> {
         if request.method() == Method::CONNECT {
@@ -77,6 +81,7 @@ impl Proxy {
         if request.uri().authority().is_some() && request.uri().scheme().is_none() {
             return Err(Error::TargetInvalid);
         }
+        let begun = Instant::now();
         // Which sandbox, who may, how much: nothing before the directory depends on which sandboxes exist.
         self.limiter.check_head(request.headers())?;
         let mut route = self.addressing.route(request.uri(), request.headers())?;
@@ -102,13 +107,14 @@ impl Proxy {
         self.authorizer.clean_request(&route, &mut request);
 
         let tunnel = upgrade.as_ref().map(|_| hyper::upgrade::on(&mut request));
-        let meter = self.limiter.meter();
-        let mut outgoing = outgoing(request, &target, address, caller.peer, upgrade.as_ref(), &meter);
+        let meter = (!request.body().is_end_stream()).then(|| self.limiter.meter(progress));
+        let mut outgoing = outgoing(request, &target, address, caller.peer, upgrade.as_ref(), meter.as_ref());
         if let Some(exchange) = exchange {
             exchange.propagate(outgoing.headers_mut());
         }
-        let response = self.exchange(&target, address, outgoing).await;
-        let mut response = response.map_err(|error| meter.exceeded().map_or(error, Error::from))?;
+        let response = self.exchange(&target, address, outgoing, begun, meter.as_ref()).await;
+        let exceeded = || meter.as_ref().and_then(Meter::exceeded);
+        let mut response = response.map_err(|error| exceeded().map_or(error, Error::from))?;
 
         let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         headers::prepare_response(response.headers_mut(), switched);
@@ -158,16 +164,25 @@ impl Proxy {
         target: &Arc<Target>,
         address: &Address,
         request: Request<RequestBody>,
+        begun: Instant,
+        meter: Option<&Meter>,
     ) -> Result<Response<ResponseBody>, Error> {
         let limit = self.limits.response_timeout;
-        let limit = address.timeout.map_or(limit, |asked| asked.min(limit));
-        match tokio::time::timeout(limit, self.send(target, address, request)).await {
-            Ok(answered) => answered,
-            Err(_) => {
-                self.observe.upstream_error(&address.namespace, UpstreamError::Timeout);
-                Err(Error::TimedOut { name: address.name.clone() })
+        let mut until = begun + address.timeout.map_or(limit, |asked| asked.min(limit));
+        let mut sending = pin!(self.send(target, address, request));
+        loop {
+            if let Ok(answered) = tokio::time::timeout_at(until, sending.as_mut()).await {
+                return answered;
+            }
+            // A body may take any time while it moves, unless the caller asked for a time of its own.
+            let later = meter.filter(|_| address.timeout.is_none()).map(|meter| meter.last_moved() + limit);
+            match later.filter(|later| *later > until) {
+                Some(later) => until = later,
+                None => break,
             }
         }
+        self.observe.upstream_error(&address.namespace, UpstreamError::Timeout);
+        Err(Error::TimedOut { name: address.name.clone() })
     }
 
     /// Sends a request to the Pod of its sandbox, which another Pod may replace until there is a connection.
@@ -230,7 +245,7 @@ fn outgoing(
     address: &Address,
     peer: Peer,
     upgrade: Option<&HeaderValue>,
-    meter: &Meter,
+    meter: Option<&Meter>,
 ) -> Request<RequestBody> {
     let (mut head, body) = request.into_parts();
     if head.version == Version::HTTP_2 {
@@ -248,8 +263,10 @@ fn outgoing(
         head.version = Version::HTTP_11;
         head.uri = Uri::from(path);
     }
-    let body =
-        if body.is_end_stream() { Either::Right(Empty::new()) } else { Either::Left(meter.watch(body)) };
+    let body = match meter {
+        Some(meter) => Either::Left(meter.watch(body)),
+        None => Either::Right(Empty::new()),
+    };
     Request::from_parts(head, body)
 }
 

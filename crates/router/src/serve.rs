@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 
 use crate::Config;
 use crate::authorize::Authorizer;
-use crate::dial::{Dial, Stream};
+use crate::dial::{Dial, Stream, keep_alive};
 use crate::directory::{self, Watching};
 use crate::limits::{Connected, Limiter};
 use crate::worker::{Arrival, Shared, Socket, Workers};
@@ -197,6 +197,7 @@ impl Slot {
     pub fn serve(self, stream: TcpStream, peer: Peer, handshake: Option<Handshake>) -> io::Result<()> {
         // Small answers go out at once. Failing to ask for that costs only time.
         let _ = stream.set_nodelay(true);
+        keep_alive(&stream);
         let Ok(connected) = self.connections.limiter.connect(peer.address) else {
             tracing::debug!(peer = %peer.address, "connection limit of this address reached");
             return Ok(());

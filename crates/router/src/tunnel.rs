@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::connection::{Progress, Watched};
+use crate::activity::{Progress, Watched};
 
 const SCRATCH: usize = 64 * 1024;
 

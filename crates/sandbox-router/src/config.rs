@@ -36,6 +36,7 @@ pub fn connect(settings: &Settings, secrets: &Secrets, observe: Observe) -> Resu
             connections: limits.connections,
             header_bytes: limits.header_bytes,
             response_timeout: limits.proxy_timeout,
+            keep_alive: limits.keep_alive,
             idle_timeout: limits.idle_timeout,
             tunnel_idle_timeout: limits.tunnel_idle_timeout,
             tunnel_lifetime: limits.tunnel_max_lifetime,
@@ -190,6 +191,8 @@ mod tests {
                 "--max-rate-per-sandbox=7",
                 "--tunnel-max-lifetime=8s",
                 "--upstream-max-retries=9",
+                "--keep-alive-timeout=10s",
+                "--idle-timeout=11s",
                 "--trusted-proxy-cidrs=10.0.0.0/8",
             ],
             &Secrets::default(),
@@ -210,6 +213,7 @@ mod tests {
             (config.limits.tunnel_lifetime.unwrap().as_secs(), config.limits.dial_retries.count),
             (8, 9)
         );
+        assert_eq!((config.limits.keep_alive.as_secs(), config.limits.idle_timeout.as_secs()), (10, 11));
         assert_eq!(config.quotas.trusted_proxies.len(), 1);
     }
 

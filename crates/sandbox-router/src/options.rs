@@ -157,7 +157,7 @@ pub struct AddressingFlags {
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Limits")]
 pub struct LimitFlags {
-    /// From a request to the sandbox's response [env: PROXY_TIMEOUT_SECONDS]
+    /// From a request, or the last byte of its body, to the sandbox's response [env: PROXY_TIMEOUT_SECONDS]
     #[arg(long, default_value = "180s", value_parser = go::duration, value_name = "DURATION")]
     pub proxy_timeout: Duration,
     /// Accepted for compatibility: one budget counts, --proxy-timeout
@@ -199,7 +199,10 @@ pub struct LimitFlags {
     /// All headers of one request together
     #[arg(long, default_value_t = 65536, value_name = "BYTES", allow_negative_numbers = true)]
     pub max_header_bytes: i64,
-    /// Close a connection on which no byte has moved for this long; a request as a whole may take any time
+    /// How long a connection without a request is kept; longer than proxies in front keep theirs
+    #[arg(long, default_value = "120s", value_parser = go::duration, value_name = "DURATION")]
+    pub keep_alive_timeout: Duration,
+    /// Close a connection with a request on which nothing has moved for this long; a request as a whole may take any time
     #[arg(long, default_value = "1h", value_parser = go::duration, value_name = "DURATION")]
     pub idle_timeout: Duration,
     /// WebSockets and other tunnels of one caller; 0 for no limit [env: WEBSOCKET_MAX_CONNECTIONS_PER_CLIENT]

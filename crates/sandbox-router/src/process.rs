@@ -14,6 +14,7 @@ use anyhow::Context;
 use asb_router::{Observe, TcpDial};
 use clap::error::ErrorKind;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
@@ -50,6 +51,7 @@ pub async fn run(arguments: Vec<String>) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    raise_descriptors();
     for warning in &settings.warnings {
         tracing::warn!("{warning}");
     }
@@ -71,6 +73,14 @@ pub async fn run(arguments: Vec<String>) -> ExitCode {
             tracing::error!(error = format!("{error:#}"), "router failed");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// As many open files as the process may have: each request needs two, and container runtimes begin with 1024.
+fn raise_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        tracing::warn!(%error, "failed to raise the limit of open files");
     }
 }
 

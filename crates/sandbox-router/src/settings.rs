@@ -79,6 +79,7 @@ pub struct Limits {
     pub retries: Retries,
     pub connections: usize,
     pub header_bytes: usize,
+    pub keep_alive: Duration,
     pub idle_timeout: Duration,
     pub tunnel_idle_timeout: Duration,
     // From here on `None` is no limit.
@@ -238,6 +239,8 @@ fn limits(flags: &LimitFlags) -> Result<Limits, Problem> {
         },
         connections: connections.ok_or_else(|| problem("max-connections", "must be greater than 0"))?,
         header_bytes: header_bytes.ok_or_else(|| problem("max-header-bytes", least))?,
+        keep_alive: some(flags.keep_alive_timeout)
+            .ok_or_else(|| problem("keep-alive-timeout", "must be greater than 0"))?,
         idle_timeout: some(flags.idle_timeout)
             .ok_or_else(|| problem("idle-timeout", "must be greater than 0"))?,
         tunnel_idle_timeout: some(flags.tunnel_idle_timeout).unwrap_or(Duration::MAX),
@@ -368,6 +371,8 @@ mod tests {
             (&["--max-request-body-bytes=-1"], "max-request-body-bytes"),
             (&["--upstream-max-retries=-1"], "upstream-max-retries"),
             (&["--max-connections=0"], "max-connections"),
+            (&["--keep-alive-timeout=0"], "keep-alive-timeout"),
+            (&["--idle-timeout=0"], "idle-timeout"),
             (&["--max-tunnels-per-client=-1"], "max-tunnels-per-client"),
             (&["--path-routing-prefix=sandboxes"], "path-routing-prefix"),
             (&["--path-routing-prefix=/a/"], "path-routing-prefix"),

@@ -1,24 +1,32 @@
-//! Bodies that count: a request's bytes against a limit, and a response as long as it lasts.
+//! Bodies that count their bytes against a limit, and the time since the last one.
 
 use std::error::Error as StdError;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Buf;
 use hyper::body::{Body, Frame, SizeHint};
 
+use tokio::time::Instant;
+
 use super::Exceeded;
+use crate::activity::Progress;
 
-/// Watches the size of one request's body.
-#[derive(Debug, Clone, Default)]
-pub struct Meter(Option<Limit>);
-
+/// Watches one request's body: its size against a limit, and when it moved last.
 #[derive(Debug, Clone)]
-struct Limit {
-    bytes: u64,
-    exceeded: Arc<AtomicBool>,
+pub struct Meter(Arc<State>);
+
+#[derive(Debug)]
+struct State {
+    limit: Option<u64>,
+    exceeded: AtomicBool,
+    begun: Instant,
+    /// Milliseconds from `begun` to the last part of the body.
+    moved: AtomicU64,
+    connection: Progress,
 }
 
 /// A request body that ends with an error when it is too large.
@@ -26,25 +34,36 @@ struct Limit {
 pub struct Metered<B> {
     body: B,
     left: u64,
-    limit: Option<Limit>,
+    meter: Meter,
 }
 
 // === impl Meter ===
 
 impl Meter {
-    pub fn new(limit: Option<u64>) -> Self {
-        Self(limit.map(|bytes| Limit { bytes, exceeded: Arc::default() }))
+    pub fn new(limit: Option<u64>, connection: Progress) -> Self {
+        let (begun, exceeded, moved) = (Instant::now(), AtomicBool::default(), AtomicU64::default());
+        Self(Arc::new(State { limit, exceeded, begun, moved, connection }))
     }
 
     pub fn watch<B>(&self, body: B) -> Metered<B> {
-        let left = self.0.as_ref().map_or(u64::MAX, |limit| limit.bytes);
-        Metered { body, left, limit: self.0.clone() }
+        Metered { body, left: self.0.limit.unwrap_or(u64::MAX), meter: self.clone() }
     }
 
     /// Why the exchange failed, if it was the body's size: the connection's own error does not say.
     pub fn exceeded(&self) -> Option<Exceeded> {
-        let limit = self.0.as_ref().filter(|limit| limit.exceeded.load(Ordering::Acquire))?;
-        Some(Exceeded::Body { limit: limit.bytes })
+        let limit = self.0.limit.filter(|_| self.0.exceeded.load(Ordering::Acquire))?;
+        Some(Exceeded::Body { limit })
+    }
+
+    /// When the sandbox last took a part of the body.
+    pub fn last_moved(&self) -> Instant {
+        self.0.begun + Duration::from_millis(self.0.moved.load(Ordering::Relaxed))
+    }
+
+    fn moved(&self) {
+        let since = u64::try_from(self.0.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.0.moved.store(since, Ordering::Relaxed);
+        self.0.connection.part();
     }
 }
 
@@ -63,14 +82,15 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, Self::Error>>> {
         let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        if let (Some(limit), Some(Ok(frame))) = (&self.limit, &frame) {
+        if let Some(Ok(frame)) = &frame {
             let length = frame.data_ref().map_or(0, |data| data.remaining() as u64);
             let Some(left) = self.left.checked_sub(length) else {
-                limit.exceeded.store(true, Ordering::Release);
-                let error = Exceeded::Body { limit: limit.bytes };
-                return Poll::Ready(Some(Err(error.into())));
+                self.meter.0.exceeded.store(true, Ordering::Release);
+                let limit = self.meter.0.limit.unwrap_or(u64::MAX);
+                return Poll::Ready(Some(Err(Exceeded::Body { limit }.into())));
             };
             self.left = left;
+            self.meter.moved();
         }
         Poll::Ready(frame.map(|frame| frame.map_err(Into::into)))
     }
@@ -95,7 +115,7 @@ mod tests {
     async fn send(limit: Option<u64>, chunks: &[usize]) -> (bool, Option<Exceeded>) {
         let frames =
             chunks.iter().map(|&size| Ok::<_, std::io::Error>(Frame::data(Bytes::from(vec![0; size]))));
-        let meter = Meter::new(limit);
+        let meter = Meter::new(limit, Progress::default());
         let body = meter.watch(StreamBody::new(stream::iter(frames.collect::<Vec<_>>())));
         (body.collect().await.is_ok(), meter.exceeded())
     }

@@ -31,6 +31,7 @@ pub use exceeded::{Exceeded, Of};
 pub use rate::Rate;
 use table::{Table, Usage};
 
+use crate::activity::Progress;
 use crate::address::Address;
 use crate::authorize::Identity;
 
@@ -187,8 +188,8 @@ impl Limiter {
     }
 
     /// The meter for a request's body.
-    pub fn meter(&self) -> Meter {
-        Meter::new(self.quotas.body_bytes)
+    pub fn meter(&self, connection: &Progress) -> Meter {
+        Meter::new(self.quotas.body_bytes, connection.clone())
     }
 
     /// The address of the caller: the peer, or what trusted proxies say.

@@ -8,7 +8,7 @@ use asb_router::Limits;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
-use crate::world::{Answer, World, eventually};
+use crate::world::{Answer, World, eventually, quick_to_refuse};
 
 #[tokio::test]
 async fn a_request_reaches_the_sandbox_and_the_answer_comes_back_whole() {
@@ -252,4 +252,56 @@ async fn beyond_the_limit_connections_wait_for_one_to_end() {
         assert_eq!(Answer::read(&mut first).await.body, "slow");
     });
     assert_eq!(second.status, 418);
+}
+
+#[tokio::test]
+async fn a_body_may_take_longer_than_the_answer() {
+    let limits = Limits { response_timeout: Duration::from_millis(400), ..quick_to_refuse() };
+    let world = World::with(None, limits).await;
+    for (timeout, status) in [("", 418), ("X-Sandbox-Timeout: 0.4\r\n", 504)] {
+        let mut stream = world.connect().await;
+        let head = format!(
+            "POST / HTTP/1.1\r\nHost: r\r\nX-Sandbox-ID: web\r\n{timeout}Connection: close\r\nContent-Length: 10\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        for _ in 0..10 {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let _ = stream.write_all(b"x").await;
+        }
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).await.unwrap();
+        assert_eq!(answer[9..], *status.to_string().as_bytes(), "{timeout}");
+    }
+}
+
+#[tokio::test]
+async fn a_hold_and_the_answer_share_one_time_limit() {
+    let world = World::with(None, Default::default()).await;
+    let head = "GET /slow HTTP/1.1\r\nHost: r\r\nX-Sandbox-ID: late\r\nX-Sandbox-Timeout: 1\r\n";
+    let begun = std::time::Instant::now();
+    let (answer, ()) = tokio::join!(world.send(head, b""), async {
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        world.api.apply(crate::api::pod("late"));
+    });
+    assert_eq!(answer.status, 504);
+    assert!(begun.elapsed() < Duration::from_millis(1350), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_kept_for_longer_than_a_head_may_take() {
+    let limits = Limits { header_read_timeout: Duration::from_millis(100), ..quick_to_refuse() };
+    let world = World::with(None, limits).await;
+    let mut stream = world.connect().await;
+    let request = b"GET /healthz HTTP/1.1\r\nHost: r\r\n\r\n";
+    for _ in 0..3 {
+        stream.write_all(request).await.unwrap();
+        let mut seen = Vec::new();
+        while !seen.ends_with(b"}") {
+            assert_ne!(stream.read_buf(&mut seen).await.unwrap(), 0, "the connection was closed");
+        }
+        tokio::time::sleep(Duration::from_millis(400)).await;
+    }
+    stream.write_all(&request[..20]).await.unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(10), stream.read(&mut [0; 1])).await;
+    assert_eq!(ended.expect("a head that does not end ends the connection").unwrap_or(0), 0);
 }

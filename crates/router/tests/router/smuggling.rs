@@ -13,7 +13,11 @@ const HEAD: &str = "Host: r\r\nX-Sandbox-ID: web\r\n";
 /// A router that soon closes connections on which nothing moves, so that every answer has an end.
 pub async fn impatient() -> World {
     let soon = Duration::from_millis(100);
-    World::with(None, Limits { header_read_timeout: soon, idle_timeout: soon, ..quick_to_refuse() }).await
+    World::with(
+        None,
+        Limits { header_read_timeout: soon, keep_alive: soon, idle_timeout: soon, ..quick_to_refuse() },
+    )
+    .await
 }
 
 /// Sends raw bytes; everything that comes back until the router closes.

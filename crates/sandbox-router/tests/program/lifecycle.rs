@@ -96,3 +96,13 @@ async fn an_address_that_is_taken_is_named() {
     assert!(said.contains(&format!("--metrics-bind-address {address}")), "{said}");
     assert!(!said.contains("router ready"), "{said}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_takes_all_the_open_files_that_it_may_have() {
+    let cluster = Cluster::start().await;
+    let program = cluster.program_after("ulimit -S -n 256", &["--authz-mode=allow-all"]);
+    let limits = program.proc("limits");
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let numbers: Vec<&str> = line.split_whitespace().skip(3).take(2).collect();
+    assert!(numbers[0] == numbers[1] && numbers[0] != "256", "{line}");
+}

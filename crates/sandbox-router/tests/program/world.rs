@@ -57,6 +57,15 @@ impl Cluster {
         self.data_dir.path().join("kubeconfig")
     }
 
+    /// Starts the program under a shell that has run `before`.
+    pub fn program_after(&self, before: &str, flags: &[&str]) -> Program {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("{before}; exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_sandbox-router")]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.arg("--kubeconfig").arg(self.kubeconfig()).args(LISTENERS).args(flags);
+        Program::ready(command)
+    }
+
     /// Starts the program and waits until it is ready.
     pub fn program(&self, flags: &[&str]) -> Program {
         self.program_with(flags, &[])
@@ -124,6 +133,11 @@ impl Program {
             }
         });
         Self { child, listeners, log }
+    }
+
+    /// A file of the process below /proc.
+    pub fn proc(&self, file: &str) -> String {
+        std::fs::read_to_string(format!("/proc/{}/{file}", self.child.id())).unwrap()
     }
 
     pub fn log(&self) -> Vec<Value> {
