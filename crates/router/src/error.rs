@@ -174,7 +174,9 @@ impl Error {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         headers.insert("grpc-status", HeaderValue::from(self.grpc_status()));
-        let message = format!("{self} {}", self.hint());
+        let mut message = format!("{self} {}", self.hint());
+        // It repeats what a controller says of a sandbox, and clients take 8 KiB of headers.
+        message.truncate(message.floor_char_boundary(LONGEST_MESSAGE));
         let message = percent_encode(message.as_bytes(), GRPC_MESSAGE).to_string();
         if let Ok(message) = HeaderValue::try_from(message) {
             headers.insert("grpc-message", message);
@@ -207,6 +209,7 @@ impl Error {
     }
 }
 
+const LONGEST_MESSAGE: usize = 1024;
 /// What a `grpc-message` has in percent encoding.
 const GRPC_MESSAGE: &AsciiSet = &CONTROLS.add(b'%');
 
@@ -275,6 +278,12 @@ mod tests {
             );
             assert!(response.headers()["grpc-message"].to_str().unwrap().starts_with(&error.to_string()));
         }
+    }
+
+    #[test]
+    fn a_grpc_message_has_a_length_that_clients_take() {
+        let error = Error::NotReady { sandbox: "ns/box".to_owned(), reason: "\u{e9}".repeat(20_000) };
+        assert!(error.grpc_response().headers()["grpc-message"].len() <= 3 * LONGEST_MESSAGE);
     }
 
     #[test]

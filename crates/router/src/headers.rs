@@ -1,8 +1,8 @@
 //! Which headers travel on, in both directions.
 
 use http::header::{
-    AUTHORIZATION, CONNECTION, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN, PROXY_AUTHENTICATE,
-    PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
+    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN,
+    PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
 
 use crate::serve::Peer;
@@ -11,6 +11,7 @@ const HTTP2_SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+pub const FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
 
 /// The protocols a request wants to switch to.
 ///
@@ -83,11 +84,28 @@ pub fn prepare_request(
 /// Makes a sandbox's headers fit for the caller.
 pub fn prepare_response(headers: &mut HeaderMap, upgrade: bool) {
     let protocol = headers.get(UPGRADE).cloned();
+    // Without it the trailers themselves would be dropped.
+    let trailers = headers.get(TRAILER).cloned();
+    // Beside a coding a length means nothing (RFC 9112, 6.3), and it need not be true. The HTTP
+    // library does not check the length of an answer without a body, as to HEAD.
+    if headers.contains_key(TRANSFER_ENCODING) || !has_one_length(headers) {
+        headers.remove(CONTENT_LENGTH);
+    }
     remove_hop_by_hop(headers);
+    if let Some(trailers) = trailers.filter(|_| !upgrade) {
+        headers.insert(TRAILER, trailers);
+    }
     if let Some(protocol) = protocol.filter(|_| upgrade) {
         headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
         headers.insert(UPGRADE, protocol);
     }
+}
+
+fn has_one_length(headers: &HeaderMap) -> bool {
+    let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
+    let is_number =
+        |length: &HeaderValue| !length.is_empty() && length.as_bytes().iter().all(u8::is_ascii_digit);
+    lengths.next().is_some_and(is_number) && lengths.next().is_none()
 }
 
 /// Headers that are about one connection, and those that `Connection` names.

@@ -18,7 +18,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{Instrument, Span};
 
 use crate::activity::{Busy, Progress};
-use crate::address::{Address, Addressing, Route};
+use crate::address::{Address, Addressing, Route, Via, requested_host};
 use crate::authorize::{Asking, Authorizer, Connection, Verdict};
 use crate::body::Body;
 use crate::connection::Caller;
@@ -82,6 +82,9 @@ impl Proxy {
             return Err(Error::TargetInvalid);
         }
         let begun = Instant::now();
+        if request.headers().get_all(HOST).iter().nth(1).is_some() {
+            return Err(Error::HostRepeated);
+        }
         // Which sandbox, who may, how much: nothing before the directory depends on which sandboxes exist.
         self.limiter.check_head(request.headers())?;
         let mut route = self.addressing.route(request.uri(), request.headers())?;
@@ -99,7 +102,8 @@ impl Proxy {
         if let Some(exchange) = exchange {
             exchange.passed(&pass.identity);
         }
-        let upgrade = headers::upgrade(request.headers());
+        // HTTP/1.0 has no upgrades (RFC 9110, 7.8).
+        let upgrade = headers::upgrade(request.headers()).filter(|_| request.version() == Version::HTTP_11);
         let kind = if upgrade.is_some() { Kind::Tunnel } else { Kind::Request };
         let admission = self.limiter.admit(&pass.identity, client, &route.address, kind)?;
         let address = &route.address;
@@ -109,6 +113,12 @@ impl Proxy {
         let tunnel = upgrade.as_ref().map(|_| hyper::upgrade::on(&mut request));
         let meter = (!request.body().is_end_stream()).then(|| self.limiter.meter(progress));
         let mut outgoing = outgoing(request, &target, address, caller.peer, upgrade.as_ref(), meter.as_ref());
+        if route.via == Via::Path
+            && let Some(prefix) = self.addressing.path_of(address, true)
+            && let Ok(prefix) = HeaderValue::try_from(prefix)
+        {
+            outgoing.headers_mut().insert(headers::FORWARDED_PREFIX, prefix);
+        }
         if let Some(exchange) = exchange {
             exchange.propagate(outgoing.headers_mut());
         }
@@ -248,8 +258,9 @@ fn outgoing(
     meter: Option<&Meter>,
 ) -> Request<RequestBody> {
     let (mut head, body) = request.into_parts();
+    adapt_host(&mut head.headers, &head.uri);
     if head.version == Version::HTTP_2 {
-        adapt_http2(&mut head.headers, &head.uri);
+        join_cookies(&mut head.headers);
     }
     let host = target.host(address.port);
     let path = head.uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
@@ -270,13 +281,18 @@ fn outgoing(
     Request::from_parts(head, body)
 }
 
-/// HTTP/2 names the host in a pseudo-header and may split cookies (RFC 9113, 8.2.3 and 8.3.1); HTTP/1.1 does neither.
-fn adapt_http2(headers: &mut HeaderMap, uri: &Uri) {
-    if let Some(authority) =
-        uri.authority().and_then(|authority| HeaderValue::from_str(authority.as_str()).ok())
+/// HTTP/2 names the host in a pseudo-header (RFC 9113, 8.3.1), and an absolute target wins over `Host`.
+fn adapt_host(headers: &mut HeaderMap, uri: &Uri) {
+    if uri.authority().is_some()
+        && let Ok(host) = requested_host(uri, headers).map(HeaderValue::from_str)
+        && let Ok(host) = host
     {
-        headers.insert(HOST, authority);
+        headers.insert(HOST, host);
     }
+}
+
+/// HTTP/2 may split cookies (RFC 9113, 8.2.3); HTTP/1.1 does not.
+fn join_cookies(headers: &mut HeaderMap) {
     if headers.get_all(COOKIE).iter().count() > 1 {
         let all: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
         if let Ok(joined) = HeaderValue::from_bytes(&all.join(&b"; "[..])) {

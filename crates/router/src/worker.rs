@@ -124,6 +124,11 @@ async fn work(shared: Shared, mut arrivals: mpsc::UnboundedReceiver<Arrival>) {
         // `Err` means that the router was dropped: then everything ends here, with this thread's event loop.
         phase = phase.wait_for(|phase| *phase == Phase::Draining) => if phase.is_err() { return },
     }
+    // What the listeners took before they stopped was accepted: it is served, or told that the router ends.
+    arrivals.close();
+    while let Some(arrival) = arrivals.recv().await {
+        connections.spawn(connection::serve(arrival, proxy.clone()));
+    }
     connections.close();
     tokio::select! {
         () = connections.wait() => {}

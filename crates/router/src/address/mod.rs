@@ -28,6 +28,10 @@ use crate::error::Error;
 
 const DEFAULT_NAMESPACE: &str = "default";
 const DEFAULT_PORT: u16 = 8888;
+/// Response headers that count for a whole origin: the scope of service workers, what a browser has stored, how it
+/// connects.
+const OF_THE_ORIGIN: [&str; 4] =
+    ["service-worker-allowed", "clear-site-data", "strict-transport-security", "alt-svc"];
 
 /// How requests may name their sandbox. The headers always work; path and host are opt-in.
 #[derive(Debug, Clone, Default)]
@@ -113,10 +117,12 @@ impl Route {
     }
 
     /// Removes response headers that would let one sandbox act on its neighbours' pages: path-routed sandboxes share an
-    /// origin, and a service worker with a wider scope would see all of it.
+    /// origin, and these headers are about all of it.
     pub fn protect_origin(&self, response: &mut HeaderMap) {
         if self.via == Via::Path {
-            response.remove(HeaderName::from_static("service-worker-allowed"));
+            for name in OF_THE_ORIGIN {
+                response.remove(HeaderName::from_static(name));
+            }
         }
     }
 }

@@ -108,6 +108,19 @@ impl Raw {
         tokio::time::timeout(Duration::from_secs(10), reading).await.expect("no end of the stream")
     }
 
+    /// The same while the router drains: it says goodbye first.
+    pub async fn is_answered_after_goodbye(&mut self, stream: u32) -> bool {
+        let reading = async {
+            while !self.answered.contains(&stream) {
+                if self.reset.contains(&stream) || self.read().await.is_none() {
+                    return false;
+                }
+            }
+            true
+        };
+        tokio::time::timeout(Duration::from_secs(10), reading).await.expect("no end of the stream")
+    }
+
     /// One frame; `None` at the end of the connection.
     async fn read(&mut self) -> Option<u8> {
         let mut head = [0; 9];

@@ -9,6 +9,7 @@ mod http2;
 mod lifecycle;
 mod proxying;
 mod recording;
+mod responses;
 mod sandbox;
 mod smuggling;
 mod world;
