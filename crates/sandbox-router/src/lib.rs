@@ -20,6 +20,8 @@ mod listen;
 mod metrics;
 pub mod options;
 pub mod process;
+#[cfg_attr(not(feature = "otlp"), path = "no_push.rs")]
+mod push;
 mod report;
 pub mod secrets;
 pub mod settings;

@@ -3,7 +3,9 @@
 //! No label comes from a caller or a sandbox as it is: methods and codes are those that are known, and a namespace is
 //! one in which the directory knows the sandbox.
 
+use std::collections::HashSet;
 use std::sync::atomic::AtomicI64;
+use std::sync::{PoisonError, RwLock};
 
 use asb_router::{Finished, UpstreamError};
 use http::{Method, StatusCode};
@@ -15,10 +17,18 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use crate::admin::{Answer, answer, not_found};
+use crate::push::Push;
 use crate::version::Version;
 
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-const SECONDS: [f64; 14] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 180.0];
+const NAMESPACE: &str = "sandbox_namespace";
+pub const SECONDS: [f64; 14] =
+    [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 180.0];
+
+/// Namespaces that have series of their own. Nothing forgets a series, and clusters make and remove namespaces.
+const MOST_NAMESPACES: usize = 1000;
+/// The label of all others. No namespace can have this name.
+const OTHER_NAMESPACES: &str = "_other";
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestLabels {
@@ -69,10 +79,13 @@ pub struct Metrics {
     cache_invalidations: Family<NamespaceLabel, Counter>,
     decisions: Family<DecisionLabels, Counter>,
     reloads: Family<OutcomeLabel, Counter>,
+    namespaces: RwLock<HashSet<String>>,
+    /// Gets the same by OTLP.
+    push: Option<Push>,
 }
 
 impl Metrics {
-    pub fn new() -> Self {
+    pub fn new(push: Option<Push>) -> Self {
         let durations = Family::new_with_constructor((|| Histogram::new(SECONDS)) as fn() -> Histogram);
         let mut metrics = Self {
             registry: Registry::with_prefix("sandbox_router"),
@@ -84,6 +97,8 @@ impl Metrics {
             cache_invalidations: Family::default(),
             decisions: Family::default(),
             reloads: Family::default(),
+            namespaces: RwLock::default(),
+            push,
         };
         let info = Family::<BuildInfo, ConstGauge>::new_with_constructor(|| ConstGauge::new(1));
         drop(info.get_or_create(&build_info(Version::here())));
@@ -114,6 +129,9 @@ impl Metrics {
 
     pub fn started(&self) {
         self.inflight.inc();
+        if let Some(push) = &self.push {
+            push.started();
+        }
     }
 
     pub fn finished(&self, request: &Finished<'_>) {
@@ -121,36 +139,76 @@ impl Metrics {
         let labels = RequestLabels {
             method: method(request.method),
             code: code(request.status),
-            sandbox_namespace: namespace(request.known_namespace),
+            sandbox_namespace: self.namespace(request.known_namespace),
         };
         self.requests.get_or_create(&labels).inc();
         self.durations.get_or_create(&labels).observe(request.duration.as_secs_f64());
+        if let Some(push) = &self.push {
+            let RequestLabels { method, code, sandbox_namespace } = &labels;
+            let labels = [("method", *method), ("code", code), (NAMESPACE, sandbox_namespace)];
+            push.finished(&labels, request.duration);
+        }
     }
 
     pub fn upstream_error(&self, known_namespace: &str, reason: UpstreamError) {
-        let sandbox_namespace = known_namespace.to_owned();
-        self.upstream_errors.get_or_create(&ErrorLabels { sandbox_namespace, reason: reason.as_str() }).inc();
+        let sandbox_namespace = self.namespace(Some(known_namespace));
+        let reason = reason.as_str();
+        if let Some(push) = &self.push {
+            push.upstream_error(&[(NAMESPACE, &sandbox_namespace), ("reason", reason)]);
+        }
+        self.upstream_errors.get_or_create(&ErrorLabels { sandbox_namespace, reason }).inc();
     }
 
     pub fn upstream_retry(&self, known_namespace: &str) {
-        let sandbox_namespace = known_namespace.to_owned();
+        let sandbox_namespace = self.namespace(Some(known_namespace));
+        if let Some(push) = &self.push {
+            push.upstream_retry(&[(NAMESPACE, &sandbox_namespace)]);
+        }
         self.upstream_retries.get_or_create(&NamespaceLabel { sandbox_namespace }).inc();
     }
 
     pub fn target_lost(&self, known_namespace: &str) {
-        let sandbox_namespace = known_namespace.to_owned();
+        let sandbox_namespace = self.namespace(Some(known_namespace));
+        if let Some(push) = &self.push {
+            push.cache_invalidation(&[(NAMESPACE, &sandbox_namespace)]);
+        }
         self.cache_invalidations.get_or_create(&NamespaceLabel { sandbox_namespace }).inc();
     }
 
     pub fn decision(&self, known_namespace: Option<&str>, allowed: bool) {
         let decision = if allowed { "allow" } else { "deny" };
-        let sandbox_namespace = namespace(known_namespace);
+        let sandbox_namespace = self.namespace(known_namespace);
+        if let Some(push) = &self.push {
+            push.decision(&[(NAMESPACE, &sandbox_namespace), ("decision", decision)]);
+        }
         self.decisions.get_or_create(&DecisionLabels { sandbox_namespace, decision }).inc();
     }
 
     pub fn certificate_read(&self, usable: bool) {
         let outcome = if usable { "success" } else { "failure" };
+        if let Some(push) = &self.push {
+            push.reload(&[("outcome", outcome)]);
+        }
         self.reloads.get_or_create(&OutcomeLabel { outcome }).inc();
+    }
+
+    /// Sends what was not sent yet.
+    pub async fn flush(&self) {
+        if let Some(push) = &self.push {
+            push.flush().await;
+        }
+    }
+
+    fn namespace(&self, known: Option<&str>) -> String {
+        let Some(known) = known else { return "-".to_owned() };
+        if self.namespaces.read().unwrap_or_else(PoisonError::into_inner).contains(known) {
+            return known.to_owned();
+        }
+        let mut namespaces = self.namespaces.write().unwrap_or_else(PoisonError::into_inner);
+        if namespaces.len() < MOST_NAMESPACES {
+            namespaces.insert(known.to_owned());
+        }
+        if namespaces.contains(known) { known } else { OTHER_NAMESPACES }.to_owned()
     }
 
     /// `/metrics`.
@@ -167,10 +225,6 @@ impl Metrics {
             }
         }
     }
-}
-
-fn namespace(known: Option<&str>) -> String {
-    known.unwrap_or("-").to_owned()
 }
 
 fn method(method: &Method) -> &'static str {
@@ -235,7 +289,7 @@ mod tests {
 
     #[tokio::test]
     async fn names_are_those_of_the_reference() {
-        let metrics = Metrics::new();
+        let metrics = Metrics::new(None);
         metrics.started();
         metrics.finished(&request(&Method::GET, 200, Some("ns")));
         metrics.started();
@@ -265,7 +319,7 @@ mod tests {
 
     #[tokio::test]
     async fn callers_and_sandboxes_cannot_make_series() {
-        let metrics = Metrics::new();
+        let metrics = Metrics::new(None);
         for number in 0..200_u16 {
             let method = Method::from_bytes(format!("M{number}").as_bytes()).unwrap();
             metrics.finished(&request(&method, 700 + number, None));
@@ -274,5 +328,24 @@ mod tests {
         let series = page.lines().filter(|line| line.starts_with("sandbox_router_requests_total")).count();
         assert_eq!(series, 1, "{page}");
         assert!(!page.contains("made-up"));
+    }
+
+    #[tokio::test]
+    async fn namespaces_that_come_and_go_do_not_make_series_for_ever() {
+        let metrics = Metrics::new(None);
+        for number in 0..MOST_NAMESPACES + 500 {
+            metrics.decision(Some(&format!("run-{number}")), true);
+        }
+        metrics.decision(Some("run-0"), true);
+        let page = page(&metrics).await;
+        let series =
+            page.lines().filter(|line| line.starts_with("sandbox_router_authz_decisions_total")).count();
+        assert_eq!(series, MOST_NAMESPACES + 1);
+        for line in [
+            r#"{sandbox_namespace="run-0",decision="allow"} 2"#,
+            r#"{sandbox_namespace="_other",decision="allow"} 500"#,
+        ] {
+            assert!(page.contains(line), "{line}");
+        }
     }
 }

@@ -228,8 +228,8 @@ pub struct ReportFlags {
     /// Export traces by OTLP over gRPC [default: when OTEL_EXPORTER_OTLP_ENDPOINT or ..._TRACES_ENDPOINT is set]
     #[arg(long)]
     pub enable_tracing: bool,
-    /// Accepted for compatibility: metrics are served at /metrics only
-    #[arg(long, hide = true)]
+    /// Export metrics by OTLP over gRPC too [default: when OTEL_EXPORTER_OTLP_ENDPOINT or ..._METRICS_ENDPOINT is set]
+    #[arg(long)]
     pub enable_otel_metrics: bool,
     /// Readable lines and debug messages, for development
     #[arg(long)]

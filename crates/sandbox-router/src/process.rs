@@ -23,6 +23,7 @@ use crate::admin::{self, Readiness};
 use crate::config::{Connected, connect};
 use crate::metrics::Metrics;
 use crate::options::Flags;
+use crate::push::Push;
 use crate::report::Report;
 use crate::secrets::{self, Secrets};
 use crate::settings::{Listeners, Settings};
@@ -55,7 +56,14 @@ pub async fn run(arguments: Vec<String>) -> ExitCode {
     for warning in &settings.warnings {
         tracing::warn!("{warning}");
     }
-    let metrics = Arc::new(Metrics::new());
+    let push = match settings.otel_metrics.then(Push::start).transpose() {
+        Ok(push) => push,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let metrics = Arc::new(Metrics::new(push));
     let report =
         Report { metrics: metrics.clone(), access_log: settings.access_log, traces: telemetry.traces() };
     let connected = match connect(&settings, &secrets, Observe(Some(Arc::new(report)))) {
@@ -65,8 +73,8 @@ pub async fn run(arguments: Vec<String>) -> ExitCode {
             return USAGE.into();
         }
     };
-    let ended = serve(&settings, connected, metrics).await;
-    telemetry.flush().await;
+    let ended = serve(&settings, connected, metrics.clone()).await;
+    tokio::join!(telemetry.flush(), metrics.flush());
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -29,6 +29,7 @@ pub struct Settings {
     pub limits: Limits,
     pub access_log: bool,
     pub tracing: bool,
+    pub otel_metrics: bool,
     pub log: Log,
     /// Flags that are set and have no effect.
     pub warnings: Vec<String>,
@@ -126,6 +127,7 @@ impl Flags {
             limits: limits(&self.limits)?,
             access_log: self.reports.access_log,
             tracing: self.reports.enable_tracing,
+            otel_metrics: self.reports.enable_otel_metrics,
             log: log(&self.reports)?,
             kubeconfig: self.kubeconfig,
             warnings,
@@ -295,7 +297,6 @@ fn without_effect(flags: &Flags) -> Vec<String> {
             "one budget counts, --proxy-timeout",
         ),
         ("cache-enabled", !flags.addressing.cache_enabled, "the router always watches Pods and Sandboxes"),
-        ("enable-otel-metrics", flags.reports.enable_otel_metrics, "metrics are served at /metrics"),
         ("zap-time-encoding", flags.reports.zap_time_encoding.is_some(), "times are always RFC 3339"),
         ("zap-stacktrace-level", flags.reports.zap_stacktrace_level.is_some(), "logs have no stack traces"),
     ];

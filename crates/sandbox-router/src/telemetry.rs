@@ -10,6 +10,10 @@ use crate::settings::Settings;
 
 pub use otlp::Traces;
 
+/// The name of this program in traces and metrics.
+#[cfg(feature = "otlp")]
+pub const SERVICE: &str = "sandbox-router";
+
 type BoxedLayer = Box<dyn Layer<Registry> + Send + Sync>;
 
 /// What must be sent before the process ends; see [`Telemetry::flush`].
@@ -73,9 +77,8 @@ mod otlp {
     use tracing_opentelemetry::OpenTelemetrySpanExt as _;
     use tracing_subscriber::Layer as _;
 
-    use super::BoxedLayer;
+    use super::{BoxedLayer, SERVICE};
 
-    const SERVICE: &str = "sandbox-router";
     /// The target of the spans that are exported.
     pub const SPANS: &str = "sandbox-router.request";
     /// For the last spans, when the process ends.

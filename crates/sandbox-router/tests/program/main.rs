@@ -7,11 +7,13 @@
 //! | `reports` | metrics and the access log |
 //! | `secure` | TLS, certificates that change, certificates of clients |
 //! | `traces` | spans of requests |
+//! | `pushed` | metrics sent by OTLP |
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod flags;
 mod lifecycle;
+mod pushed;
 mod reference;
 mod reports;
 mod secure;
