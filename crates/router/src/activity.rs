@@ -59,6 +59,30 @@ pub enum End {
     Stuck,
 }
 
+/// A state that must not last, and when it was seen first.
+#[derive(Default)]
+struct Lasting(Option<(u64, Instant)>);
+
+// === impl Lasting ===
+
+impl Lasting {
+    /// The state in which a connection begins.
+    fn since(began: Instant) -> Self {
+        Self(Some((0, began)))
+    }
+
+    /// How long this state has been seen.
+    fn see(&mut self, state: u64, now: Instant) -> Duration {
+        match self.0 {
+            Some((seen, since)) if seen == state => now - since,
+            _ => {
+                self.0 = Some((state, now));
+                Duration::ZERO
+            }
+        }
+    }
+}
+
 // === impl Progress ===
 
 impl Progress {
@@ -92,35 +116,29 @@ impl Progress {
     pub async fn ended(&self, limits: &Limits) -> End {
         let tick = limits.header_read_timeout.min(limits.keep_alive).min(limits.idle_timeout);
         let began = Instant::now();
-        // When the state was seen first that must not last.
-        let (mut idle, mut head, mut still) = ((0, began), (0, began), (0, began));
+        let (mut idle, mut head, mut still) =
+            (Lasting::since(began), Lasting::since(began), Lasting::default());
         loop {
             tokio::time::sleep(tick).await;
             let now = Instant::now();
-            let lasts = |seen: &mut (u64, Instant), state: u64, limit: Duration| {
-                if seen.0 != state {
-                    *seen = (state, now);
-                }
-                now - seen.1 >= limit
-            };
             let begun = self.0.begun.load(Relaxed);
             if self.is_busy() {
-                if lasts(&mut still, self.moved(), limits.idle_timeout) {
+                (idle, head) = (Lasting::default(), Lasting::default());
+                if still.see(self.moved(), now) >= limits.idle_timeout {
                     return End::Stuck;
                 }
-                idle.1 = now;
                 continue;
             }
-            still.1 = now;
+            still = Lasting::default();
             if self.bytes() < PREFACE && now - began >= limits.header_read_timeout {
                 return End::Stuck;
             }
             if !self.has_part_of_a_head() {
-                head = (begun, now);
-            } else if lasts(&mut head, begun, limits.header_read_timeout) {
+                head = Lasting::default();
+            } else if head.see(begun, now) >= limits.header_read_timeout {
                 return End::Stuck;
             }
-            if lasts(&mut idle, begun, limits.keep_alive) {
+            if idle.see(begun, now) >= limits.keep_alive {
                 return End::Idle;
             }
         }
@@ -292,6 +310,7 @@ mod tests {
         })
         .await;
         assert_eq!(end, End::Stuck);
+        // The first byte of the slow head came after 300 s.
         assert!(after >= 310 * SECOND && after <= 320 * SECOND, "{after:?}");
     }
 
