@@ -1,5 +1,8 @@
 //! Whom a caller can reach, and what it is told otherwise.
 
+use std::time::Duration;
+
+use asb_router::{Hold, Limits};
 use serde_json::json;
 
 use crate::api::{pod, sandbox};
@@ -139,13 +142,13 @@ async fn running_sandboxes_stay_reachable_while_the_api_is_gone() {
 
 #[tokio::test]
 async fn a_pod_that_is_replaced_while_it_is_dialled_gets_nothing_and_the_next_one_the_request() {
-    let world = World::with(None, Default::default()).await;
+    let hold = Hold { watch_lag: Duration::from_secs(20), ..Hold::default() };
+    let world = World::with(None, Limits { hold, ..Limits::default() }).await;
     let address = world.dial.address.lock().unwrap().take();
     let asking = ask(&world, "X-Sandbox-ID: web\r\n");
     let replacing = async {
         crate::world::eventually("the first attempt", || world.dials() > 0).await;
         world.api.delete(pod("web"));
-        world.eventually("web", 404).await;
         let mut next = pod("web");
         next["metadata"]["uid"] = json!("pod-next");
         next["status"]["podIP"] = json!("10.0.0.6");
