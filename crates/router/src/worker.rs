@@ -81,10 +81,17 @@ impl Workers {
         Ok(Self { queues, next: AtomicUsize::new(0), alive })
     }
 
-    /// Gives a connection to the worker whose turn it is; `false` when that one has ended.
-    pub fn give(&self, arrival: Arrival) -> bool {
-        let number = self.next.fetch_add(1, Ordering::Relaxed) % self.queues.len();
-        self.queues[number].send(arrival).is_ok()
+    /// Gives a connection to the worker whose turn it is, or to the next one that still works; `false` when all have
+    /// ended.
+    pub fn give(&self, mut arrival: Arrival) -> bool {
+        let first = self.next.fetch_add(1, Ordering::Relaxed);
+        for number in 0..self.queues.len() {
+            match self.queues[first.wrapping_add(number) % self.queues.len()].send(arrival) {
+                Ok(()) => return true,
+                Err(mpsc::error::SendError(back)) => arrival = back,
+            }
+        }
+        false
     }
 
     /// Waits until every worker has ended, after [`Phase::Draining`].
@@ -139,4 +146,34 @@ async fn work(shared: Shared, mut arrivals: mpsc::UnboundedReceiver<Arrival>) {
 /// Waits until the router is dropped.
 async fn closed(phase: &mut watch::Receiver<Phase>) {
     while phase.changed().await.is_ok() {}
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    async fn arrival() -> Arrival {
+        let permit = Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap();
+        let peer = Peer { address: Ipv4Addr::LOCALHOST.into(), trusted: false, tls: false };
+        let socket = Socket::InProcess(tokio::io::duplex(1).0);
+        Arrival { socket, peer, permit: Arc::new((permit, Connected::default())) }
+    }
+
+    #[tokio::test]
+    async fn the_other_workers_take_over_from_one_that_has_ended() {
+        let (queues, mut ends): (Vec<_>, Vec<_>) = (0..3).map(|_| mpsc::unbounded_channel()).unzip();
+        let workers = Workers { queues, next: AtomicUsize::new(0), alive: watch::channel(()).0 };
+        ends[0].close();
+        ends[1].close();
+        for _ in 0..4 {
+            assert!(workers.give(arrival().await));
+        }
+        assert_eq!(ends[2].len(), 4);
+        ends[2].close();
+        assert!(!workers.give(arrival().await), "the router has stopped");
+    }
 }
