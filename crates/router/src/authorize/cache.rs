@@ -90,7 +90,7 @@ impl<T: Clone> Cache<T> {
         answer
     }
 
-    /// The remembered value of a key that is allowed. Asks nobody.
+    /// The remembered value of a key that is allowed. Never calls the API server.
     pub fn known(&self, key: &Key) -> Option<T> {
         let slot = self.tables.lock().unwrap_or_else(PoisonError::into_inner).known.get(key).cloned()?;
         slot.fresh()?.ok()?.ok()

@@ -11,7 +11,7 @@ use http::header::ORIGIN;
 use super::Asking;
 use crate::address::{Domain, requested_host, without_port};
 
-/// Ends of host names that nobody can register.
+/// Ends of host names that are not part of the public DNS.
 const PRIVATE: [&str; 4] = [".localhost", ".internal", ".svc", ".svc.cluster.local"];
 
 pub fn is_local(asking: Asking<'_>, domain: Option<&Domain>) -> bool {
@@ -19,7 +19,7 @@ pub fn is_local(asking: Asking<'_>, domain: Option<&Domain>) -> bool {
     is_private(host, domain) && !is_of_another_page(asking, host)
 }
 
-/// Whether no page of a stranger can have this host name. Programs that name none speak HTTP/1.0.
+/// Whether the host name cannot belong to a page of the internet. A request of HTTP/1.0 may have none.
 fn is_private(host: &str, domain: Option<&Domain>) -> bool {
     let name = without_port(host);
     let name = name.strip_suffix('.').unwrap_or(name);
