@@ -38,6 +38,17 @@ pub trait Observer: Send + Sync + 'static {
     /// The router gave up an address, because the directory had lost it when a connection was made or failed.
     fn target_lost(&self, _namespace: &str) {}
 
+    /// A request waited so long for its sandbox to become reachable, whether or not it did.
+    fn held(&self, _namespace: Option<&str>, _waited: Duration) {}
+
+    /// This limit refused a request.
+    fn limited(&self, _limit: &'static str) {}
+
+    /// Bytes pass both ways; [`Observer::tunnel_closed`] follows in any case.
+    fn tunnel_opened(&self) {}
+
+    fn tunnel_closed(&self) {}
+
     /// Whether the caller may reach the sandbox. `None`: the directory knows no such sandbox.
     fn authorized(&self, _namespace: Option<&str>, _allowed: bool) {}
 }
@@ -76,6 +87,9 @@ pub enum UpstreamError {
 /// The observer of a router, if there is one.
 #[derive(Clone, Default)]
 pub struct Observe(pub Option<Arc<dyn Observer>>);
+
+/// A tunnel that is open. Reports its end when it is dropped.
+pub struct OpenTunnel(Observe);
 
 /// One request from its head to its end. Reports the end when it is dropped.
 pub struct Exchange {
@@ -125,6 +139,35 @@ impl Observe {
     pub(crate) fn target_lost(&self, namespace: &str) {
         if let Some(observer) = &self.0 {
             observer.target_lost(namespace);
+        }
+    }
+
+    pub(crate) fn held(&self, namespace: Option<&str>, waited: Duration) {
+        if let Some(observer) = &self.0 {
+            observer.held(namespace, waited);
+        }
+    }
+
+    pub(crate) fn limited(&self, limit: &'static str) {
+        if let Some(observer) = &self.0 {
+            observer.limited(limit);
+        }
+    }
+
+    pub(crate) fn tunnel(&self) -> OpenTunnel {
+        if let Some(observer) = &self.0 {
+            observer.tunnel_opened();
+        }
+        OpenTunnel(self.clone())
+    }
+}
+
+// === impl OpenTunnel ===
+
+impl Drop for OpenTunnel {
+    fn drop(&mut self) {
+        if let Some(observer) = &self.0.0 {
+            observer.tunnel_closed();
         }
     }
 }

@@ -58,6 +58,9 @@ impl Proxy {
         let answered = self.forward(request, caller, busy.progress(), &mut exchange).instrument(span).await;
         let response = answered.unwrap_or_else(|error| {
             tracing::debug!(status = error.status().as_u16(), detail = %error, "request refused");
+            if let Error::Exceeded(exceeded) = &error {
+                self.observe.limited(exceeded.limit());
+            }
             let response = if is_grpc { error.grpc_response() } else { error.response() };
             response.map(Body::own)
         });
@@ -226,6 +229,7 @@ impl Proxy {
     /// Passes bytes both ways until both sides have ended, or the router does; `held` lasts as long.
     fn carry(&self, sides: (OnUpgrade, OnUpgrade), held: (Caller, Admission, Option<Exchange>)) {
         let Limits { tunnel_idle_timeout: idle, tunnel_lifetime: lifetime, .. } = self.limits;
+        let open = self.observe.tunnel();
         self.tunnels.spawn(async move {
             let (caller, admission, mut exchange) = held;
             if let Some(exchange) = &mut exchange {
@@ -237,7 +241,7 @@ impl Proxy {
                 // Both sides see how the tunnel ends; there is nothing to add to that.
                 let _ = tokio::time::timeout(lifetime.unwrap_or(Duration::MAX), carrying).await;
             }
-            drop((caller, admission, exchange));
+            drop((caller, admission, exchange, open));
         });
     }
 }

@@ -108,6 +108,7 @@ pub async fn start(client: kube::Client, dial: Arc<dyn Dial>, config: Config) ->
         config.limits.hold.clone(),
         dial.by_address(),
         config.limits.sync_timeout,
+        config.observe.clone(),
     )
     .await?;
     let (phase, phases) = watch::channel(Phase::Serving);

@@ -1,4 +1,5 @@
-//! What is served at /metrics, under the names of the reference router.
+//! What is served at /metrics: the series of the reference router under its names, and three of ours (`hold_duration_seconds`,
+//! `limited_requests`, `open_tunnels`).
 //!
 //! No label comes from a caller or a sandbox as it is: methods and codes are those that are known, and a namespace is
 //! one in which the directory knows the sandbox.
@@ -6,6 +7,7 @@
 use std::collections::HashSet;
 use std::sync::atomic::AtomicI64;
 use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
 
 use asb_router::{Finished, UpstreamError};
 use http::{Method, StatusCode};
@@ -60,6 +62,11 @@ struct OutcomeLabel {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LimitLabel {
+    limit: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct BuildInfo {
     git_version: &'static str,
     git_commit: &'static str,
@@ -79,6 +86,9 @@ pub struct Metrics {
     cache_invalidations: Family<NamespaceLabel, Counter>,
     decisions: Family<DecisionLabels, Counter>,
     reloads: Family<OutcomeLabel, Counter>,
+    holds: Family<NamespaceLabel, Histogram, fn() -> Histogram>,
+    limited: Family<LimitLabel, Counter>,
+    tunnels: Gauge<i64, AtomicI64>,
     namespaces: RwLock<HashSet<String>>,
     /// Gets the same by OTLP.
     push: Option<Push>,
@@ -86,17 +96,20 @@ pub struct Metrics {
 
 impl Metrics {
     pub fn new(push: Option<Push>) -> Self {
-        let durations = Family::new_with_constructor((|| Histogram::new(SECONDS)) as fn() -> Histogram);
+        let seconds: fn() -> Histogram = || Histogram::new(SECONDS);
         let mut metrics = Self {
             registry: Registry::with_prefix("sandbox_router"),
             requests: Family::default(),
-            durations,
+            durations: Family::new_with_constructor(seconds),
             inflight: Gauge::default(),
             upstream_errors: Family::default(),
             upstream_retries: Family::default(),
             cache_invalidations: Family::default(),
             decisions: Family::default(),
             reloads: Family::default(),
+            holds: Family::new_with_constructor(seconds),
+            limited: Family::default(),
+            tunnels: Gauge::default(),
             namespaces: RwLock::default(),
             push,
         };
@@ -123,6 +136,13 @@ impl Metrics {
         );
         registry.register("authz_decisions", "Requests allowed and denied", metrics.decisions.clone());
         registry.register("cert_reloads", "TLS certificates read", metrics.reloads.clone());
+        registry.register(
+            "hold_duration_seconds",
+            "Time that requests waited for a sandbox to become reachable",
+            metrics.holds.clone(),
+        );
+        registry.register("limited_requests", "Requests that a limit refused", metrics.limited.clone());
+        registry.register("open_tunnels", "WebSockets and other tunnels", metrics.tunnels.clone());
         registry.register("build_info", "Which build this is", info);
         metrics
     }
@@ -192,6 +212,35 @@ impl Metrics {
         self.reloads.get_or_create(&OutcomeLabel { outcome }).inc();
     }
 
+    pub fn held(&self, known_namespace: Option<&str>, waited: Duration) {
+        let sandbox_namespace = self.namespace(known_namespace);
+        if let Some(push) = &self.push {
+            push.held(&[(NAMESPACE, &sandbox_namespace)], waited);
+        }
+        self.holds.get_or_create(&NamespaceLabel { sandbox_namespace }).observe(waited.as_secs_f64());
+    }
+
+    pub fn limited(&self, limit: &'static str) {
+        if let Some(push) = &self.push {
+            push.limited(&[("limit", limit)]);
+        }
+        self.limited.get_or_create(&LimitLabel { limit }).inc();
+    }
+
+    pub fn tunnel_opened(&self) {
+        self.tunnels.inc();
+        if let Some(push) = &self.push {
+            push.tunnels(1);
+        }
+    }
+
+    pub fn tunnel_closed(&self) {
+        self.tunnels.dec();
+        if let Some(push) = &self.push {
+            push.tunnels(-1);
+        }
+    }
+
     /// Sends what was not sent yet.
     pub async fn flush(&self) {
         if let Some(push) = &self.push {
@@ -258,8 +307,6 @@ fn build_info(version: Version) -> BuildInfo {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use http_body_util::BodyExt;
     use tracing::Span;
 
@@ -312,6 +359,26 @@ mod tests {
             r#"sandbox_router_authz_decisions_total{sandbox_namespace="-",decision="deny"} 1"#,
             r#"sandbox_router_cert_reloads_total{outcome="success"} 1"#,
             "sandbox_router_build_info{git_version=",
+        ] {
+            assert!(page.contains(line), "{line} is not in:\n{page}");
+        }
+    }
+
+    #[tokio::test]
+    async fn ours_tell_of_waiting_of_limits_and_of_tunnels() {
+        let metrics = Metrics::new(None);
+        metrics.held(Some("ns"), Duration::from_millis(7));
+        metrics.held(None, Duration::from_millis(500));
+        metrics.limited("rate");
+        metrics.tunnel_opened();
+        metrics.tunnel_opened();
+        metrics.tunnel_closed();
+        let page = page(&metrics).await;
+        for line in [
+            r#"sandbox_router_hold_duration_seconds_bucket{le="0.01",sandbox_namespace="ns"} 1"#,
+            r#"sandbox_router_hold_duration_seconds_count{sandbox_namespace="-"} 1"#,
+            r#"sandbox_router_limited_requests_total{limit="rate"} 1"#,
+            "sandbox_router_open_tunnels 1",
         ] {
             assert!(page.contains(line), "{line} is not in:\n{page}");
         }

@@ -26,6 +26,9 @@ pub struct Push {
     cache_invalidations: Counter<u64>,
     decisions: Counter<u64>,
     reloads: Counter<u64>,
+    holds: Histogram<f64>,
+    limited: Counter<u64>,
+    tunnels: UpDownCounter<i64>,
 }
 
 type Label<'a> = (&'static str, &'a str);
@@ -43,6 +46,8 @@ impl Push {
             .build();
         let meter = provider.meter(SERVICE);
         let counter = |name: &'static str| meter.u64_counter(name).build();
+        let seconds =
+            |name: &'static str| meter.f64_histogram(name).with_boundaries(SECONDS.to_vec()).build();
         let Version { git_version, git_commit, build_date, compiler, platform } = Version::here();
         meter.u64_gauge("sandbox_router_build_info").build().record(
             1,
@@ -57,16 +62,16 @@ impl Push {
         );
         Ok(Self {
             requests: counter("sandbox_router_requests_total"),
-            durations: meter
-                .f64_histogram("sandbox_router_request_duration_seconds")
-                .with_boundaries(SECONDS.to_vec())
-                .build(),
+            durations: seconds("sandbox_router_request_duration_seconds"),
             inflight: meter.i64_up_down_counter("sandbox_router_inflight_requests").build(),
             upstream_errors: counter("sandbox_router_upstream_errors_total"),
             upstream_retries: counter("sandbox_router_upstream_retries_total"),
             cache_invalidations: counter("sandbox_router_cache_invalidations_total"),
             decisions: counter("sandbox_router_authz_decisions_total"),
             reloads: counter("sandbox_router_cert_reloads_total"),
+            holds: seconds("sandbox_router_hold_duration_seconds"),
+            limited: counter("sandbox_router_limited_requests_total"),
+            tunnels: meter.i64_up_down_counter("sandbox_router_open_tunnels").build(),
             provider,
         })
     }
@@ -100,6 +105,18 @@ impl Push {
 
     pub fn reload(&self, all: &[Label<'_>]) {
         self.reloads.add(1, &labels(all));
+    }
+
+    pub fn held(&self, all: &[Label<'_>], waited: Duration) {
+        self.holds.record(waited.as_secs_f64(), &labels(all));
+    }
+
+    pub fn limited(&self, all: &[Label<'_>]) {
+        self.limited.add(1, &labels(all));
+    }
+
+    pub fn tunnels(&self, change: i64) {
+        self.tunnels.add(change, &[]);
     }
 
     /// Sends what was not sent yet.

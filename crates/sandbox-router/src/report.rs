@@ -1,6 +1,7 @@
 //! What the process reports of each request: metrics, a line in the access log, a span.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use asb_router::{Finished, Observer, UpstreamError};
 use http::{HeaderMap, Method};
@@ -58,6 +59,22 @@ impl Observer for Report {
 
     fn target_lost(&self, namespace: &str) {
         self.metrics.target_lost(namespace);
+    }
+
+    fn held(&self, namespace: Option<&str>, waited: Duration) {
+        self.metrics.held(namespace, waited);
+    }
+
+    fn limited(&self, limit: &'static str) {
+        self.metrics.limited(limit);
+    }
+
+    fn tunnel_opened(&self) {
+        self.metrics.tunnel_opened();
+    }
+
+    fn tunnel_closed(&self) {
+        self.metrics.tunnel_closed();
     }
 
     fn authorized(&self, namespace: Option<&str>, allowed: bool) {

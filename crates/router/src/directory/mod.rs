@@ -25,6 +25,7 @@ use tokio::time::Instant;
 use crate::address::Address;
 use crate::dial::Target;
 use crate::error::Error;
+use crate::observe::Observe;
 use hold::Waiters;
 use index::Index;
 
@@ -38,6 +39,7 @@ pub struct Directory {
     index: RwLock<Index>,
     waiters: Waiters,
     hold: Hold,
+    observe: Observe,
 }
 
 /// What the directory knows about an address.
@@ -59,8 +61,8 @@ pub enum Found {
 // === impl Directory ===
 
 impl Directory {
-    fn new(hold: Hold, index: Index) -> Self {
-        Self { index: RwLock::new(index), waiters: Waiters::new(hold.requests), hold }
+    fn new(hold: Hold, index: Index, observe: Observe) -> Self {
+        Self { index: RwLock::new(index), waiters: Waiters::new(hold.requests), hold, observe }
     }
 
     /// Whether the Pod of `target` can still be reached there.
@@ -76,7 +78,13 @@ impl Directory {
     pub async fn resolve(&self, address: &Address) -> Result<Arc<Target>, Error> {
         match self.lookup(address) {
             Found::Ready(target) => Ok(target),
-            _ => self.wait(address).await.into_target(address),
+            _ => {
+                let began = Instant::now();
+                let found = self.wait(address).await;
+                let known = self.has_namespace(&address.namespace).then_some(address.namespace.as_str());
+                self.observe.held(known, began.elapsed());
+                found.into_target(address)
+            }
         }
     }
 
@@ -143,7 +151,7 @@ mod tests {
     }
 
     fn directory(hold: Hold) -> Arc<Directory> {
-        Arc::new(Directory::new(hold, Index::default()))
+        Arc::new(Directory::new(hold, Index::default(), Observe::default()))
     }
 
     /// A request that is held, and the change that ends the wait.

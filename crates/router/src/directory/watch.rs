@@ -18,6 +18,7 @@ use tokio::task::JoinSet;
 use super::index::Index;
 use super::objects::{Pod, Sandbox};
 use super::{Directory, Hold, Key};
+use crate::observe::Observe;
 
 /// The running watches; dropping it ends them.
 #[must_use]
@@ -63,9 +64,10 @@ pub async fn watch(
     hold: Hold,
     by_address: bool,
     timeout: Duration,
+    observe: Observe,
 ) -> io::Result<(Arc<Directory>, Watching)> {
     let index = if by_address { Index::with_unique_addresses() } else { Index::default() };
-    let directory = Arc::new(Directory::new(hold, index));
+    let directory = Arc::new(Directory::new(hold, index, observe));
     let mut tasks = JoinSet::new();
     let (pods_synced, mut pods) = channel::channel(false);
     let (sandboxes_synced, mut sandboxes) = channel::channel(false);

@@ -36,6 +36,21 @@ pub enum Exceeded {
 }
 
 impl Exceeded {
+    /// The limit, as a label of metrics.
+    pub fn limit(self) -> &'static str {
+        match self {
+            Self::Requests { .. } => "requests",
+            Self::Tunnels { .. } => "tunnels",
+            Self::Rate { .. } => "rate",
+            Self::Refusals { .. } => "refusals",
+            Self::Connections => "connections",
+            Self::TableFull => "table",
+            Self::Body { .. } => "body",
+            Self::HeaderCount { .. } => "header_count",
+            Self::HeaderBytes { .. } => "header_bytes",
+        }
+    }
+
     pub fn status(self) -> StatusCode {
         match self {
             Self::Requests { .. }

@@ -50,18 +50,7 @@ async fn what_does_not_end_in_time_is_cut_off() {
 async fn a_tunnel_works_while_it_drains_and_ends_within_the_timeout() {
     let cluster = Cluster::start().await;
     let program = cluster.program(&["--authz-mode=allow-all", "--shutdown-timeout=1s"]);
-    let mut tunnel = TcpStream::connect(program.address("http")).unwrap();
-    tunnel.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    let upgrade =
-        format!("{}Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n", cluster.request("GET", "/ws"));
-    tunnel.write_all(upgrade.as_bytes()).unwrap();
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        let mut byte = [0];
-        tunnel.read_exact(&mut byte).unwrap();
-        head.extend_from_slice(&byte);
-    }
-    assert!(head.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&head));
+    let mut tunnel = program.tunnel(&cluster);
     let address = program.address("http").to_owned();
     let begun = Instant::now();
     program.terminate();

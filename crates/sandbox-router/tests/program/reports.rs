@@ -44,6 +44,8 @@ async fn each_request_is_counted_and_logged_without_its_query() {
         r#"sandbox_router_requests_total{method="other",code="404",sandbox_namespace="-"} 1"#,
         r#"sandbox_router_authz_decisions_total{sandbox_namespace="default",decision="allow"} 1"#,
         "sandbox_router_inflight_requests 0",
+        r#"sandbox_router_hold_duration_seconds_bucket{le="0.25",sandbox_namespace="-"} 0"#,
+        r#"sandbox_router_hold_duration_seconds_count{sandbox_namespace="-"} 1"#,
         "sandbox_router_build_info{",
     ] {
         assert!(page.contains(line), "{line} is not in:\n{page}");
@@ -67,4 +69,24 @@ async fn a_sandbox_that_does_not_listen_is_an_upstream_error() {
         "{page}"
     );
     assert!(access(&program).is_empty(), "the access log is off");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_beyond_a_limit_and_open_tunnels_are_counted() {
+    let cluster = Cluster::start().await;
+    let program = cluster.program(&["--authz-mode=allow-all", "--max-request-body-bytes=10"]);
+    let request = format!("{}Content-Length: 11\r\n", cluster.request("POST", "/"));
+    assert_eq!(program.send("http", &request).status, 413);
+    let page = program.get("metrics", "/metrics").body;
+    assert!(page.contains(r#"sandbox_router_limited_requests_total{limit="body"} 1"#), "{page}");
+
+    let open = |count: u8| {
+        let line = format!("sandbox_router_open_tunnels {count}\n");
+        program.get("metrics", "/metrics").body.contains(&line)
+    };
+    assert!(open(0));
+    let tunnel = program.tunnel(&cluster);
+    assert!(open(1), "a tunnel is counted while it is open");
+    drop(tunnel);
+    eventually("the end of the tunnel is counted", || open(0));
 }

@@ -159,6 +159,23 @@ impl Program {
         self.send(listener, &format!("GET {path} HTTP/1.1\r\nHost: r\r\n"))
     }
 
+    /// Opens a tunnel to `web`.
+    pub fn tunnel(&self, cluster: &Cluster) -> TcpStream {
+        let mut tunnel = TcpStream::connect(self.address("http")).unwrap();
+        tunnel.set_read_timeout(Some(PATIENCE)).unwrap();
+        let head = cluster.request("GET", "/ws");
+        let upgrade = format!("{head}Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n");
+        tunnel.write_all(upgrade.as_bytes()).unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            tunnel.read_exact(&mut byte).unwrap();
+            answer.extend(byte);
+        }
+        assert!(answer.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&answer));
+        tunnel
+    }
+
     /// Asks it to end, as a kubelet does.
     pub fn terminate(&self) {
         let killed = Command::new("kill").arg(self.child.id().to_string()).status();
