@@ -39,6 +39,18 @@ impl Push {
         match *self {}
     }
 
+    pub fn held(&self, _: &[Label<'_>], _: Duration) {
+        match *self {}
+    }
+
+    pub fn limited(&self, _: &[Label<'_>]) {
+        match *self {}
+    }
+
+    pub fn tunnels(&self, _: i64) {
+        match *self {}
+    }
+
     pub async fn flush(&self) {
         match *self {}
     }
