@@ -12,6 +12,8 @@
 //! }
 //! ```
 
+pub mod clients;
+mod commands;
 mod faults;
 mod image;
 pub mod kubelet;
@@ -24,6 +26,7 @@ mod root;
 mod world;
 mod writes;
 
+pub use commands::Commands;
 pub use faults::Faults;
 pub use image::{Built, ImageBuilder, TarBuilder, digest};
 pub use kubernetes::Kubernetes;

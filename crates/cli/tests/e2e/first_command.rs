@@ -3,10 +3,10 @@
 //! The command is sent on a connection that is open already, within microseconds of the API's report: this is where
 //! parts that rely on each other's timing fail.
 
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::TcpStream;
-use std::time::Duration;
 
+use asb_testing::Commands;
 use asb_types::{Claim, Sandbox};
 use futures::StreamExt;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
@@ -27,56 +27,17 @@ metadata: {name: warm}
 spec: {replicas: 4, sandboxTemplateRef: {name: plain}}
 "#;
 
-/// A connection to the router that stays open.
-pub struct Connection {
-    stream: TcpStream,
-    token: String,
+/// A connection to the engine's router that stays open.
+pub fn open(engine: &Engine) -> Commands {
+    let token = std::fs::read_to_string(engine.data_dir.path().join("router.token")).unwrap();
+    let address = engine.info["router"].as_str().unwrap().trim_start_matches("http://").to_owned();
+    Commands::over(TcpStream::connect(address).unwrap(), token.trim(), "default")
 }
 
-impl Connection {
-    pub fn open(engine: &Engine) -> Self {
-        let token = std::fs::read_to_string(engine.data_dir.path().join("router.token")).unwrap();
-        let address = engine.info["router"].as_str().unwrap().trim_start_matches("http://").to_owned();
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        Self { stream, token }
-    }
-
-    /// The status and the body of `POST /execute`.
-    pub fn execute(&mut self, sandbox: &str, command: &str) -> (u16, Value) {
-        let body = json!({ "command": command }).to_string();
-        let request = format!(
-            "POST /execute HTTP/1.1\r\nHost: router\r\nAuthorization: Bearer {}\r\nX-Sandbox-ID: {sandbox}\r\n\
-             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-            self.token,
-            body.len()
-        );
-        self.stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = Vec::new();
-        let mut chunk = [0; 4096];
-        loop {
-            let read = self.stream.read(&mut chunk).unwrap();
-            assert_ne!(read, 0, "the router closed the connection: {}", String::from_utf8_lossy(&answer));
-            answer.extend_from_slice(&chunk[..read]);
-            let said = String::from_utf8_lossy(&answer).into_owned();
-            let Some((head, body)) = said.split_once("\r\n\r\n") else { continue };
-            let length = head.lines().find_map(|line| {
-                line.to_ascii_lowercase()
-                    .strip_prefix("content-length:")
-                    .map(|length| length.trim().parse::<usize>())
-            });
-            if length.is_some_and(|length| body.len() >= length.unwrap()) {
-                return (head[9..12].parse().unwrap(), serde_json::from_str(body).unwrap());
-            }
-        }
-    }
-
-    /// Fails unless the first try answers.
-    fn expect_first_output(&mut self, sandbox: &str, why: &str) {
-        let (status, answer) = self.execute(sandbox, "echo hello");
-        assert_eq!((status, &answer["stdout"]), (200, &json!("hello\n")), "{why}: {answer}");
-    }
+/// Fails unless the first try answers.
+fn expect_first_output(connection: &mut Commands, sandbox: &str, why: &str) {
+    let (status, answer) = connection.execute(sandbox, "echo hello");
+    assert_eq!((status, &answer["stdout"]), (200, &json!("hello\n")), "{why}: {answer}");
 }
 
 /// Creates a claim and returns the name of its Sandbox with the event that reports it Ready.
@@ -127,11 +88,11 @@ async fn the_first_command_after_a_claim_is_ready_answers() {
         text(&engine.kubectl(&["get", "swp", "warm", "-o", "jsonpath={.status.readyReplicas}"])) == "4"
     });
     let client = engine.client().await;
-    let mut connection = Connection::open(&engine);
+    let mut connection = open(&engine);
     // More than the pool has: the last ones get a Sandbox that has just been made.
     for round in 0..12 {
         let sandbox = claim(&client, &format!("claim-{round}")).await;
-        connection.expect_first_output(&sandbox, &format!("claim {round}"));
+        expect_first_output(&mut connection, &sandbox, &format!("claim {round}"));
     }
     let claims: Api<Claim> = Api::namespaced(client, "default");
     claims.delete_collection(&DeleteParams::default(), &Default::default()).await.unwrap();
@@ -143,7 +104,7 @@ async fn the_first_command_after_a_claim_is_ready_answers() {
 async fn the_first_command_after_a_start_and_after_every_resume_answers() {
     let engine = Engine::start();
     let client = engine.client().await;
-    let mut connection = Connection::open(&engine);
+    let mut connection = open(&engine);
     let sandboxes: Api<Sandbox> = Api::namespaced(client.clone(), "default");
     let sandbox = serde_json::from_value(json!({
         "apiVersion": "agents.x-k8s.io/v1beta1", "kind": "Sandbox", "metadata": {"name": "box"},
@@ -151,7 +112,7 @@ async fn the_first_command_after_a_start_and_after_every_resume_answers() {
     }));
     let created = sandboxes.create(&PostParams::default(), &sandbox.unwrap()).await.unwrap();
     ready(&client, "box", &created.metadata.resource_version.unwrap()).await;
-    connection.expect_first_output("box", "just created");
+    expect_first_output(&mut connection, "box", "just created");
     for round in 0..3 {
         let mode = |mode: &str| Patch::Merge(json!({"spec": {"operatingMode": mode}}));
         sandboxes.patch("box", &PatchParams::default(), &mode("Suspended")).await.unwrap();
@@ -167,7 +128,7 @@ async fn the_first_command_after_a_start_and_after_every_resume_answers() {
         stdout(&engine.kubectl(&["wait", "pod/box", "--for=delete", "--timeout=30s"]));
         let resumed = sandboxes.patch("box", &PatchParams::default(), &mode("Running")).await.unwrap();
         ready(&client, "box", &resumed.metadata.resource_version.unwrap()).await;
-        connection.expect_first_output("box", &format!("resumed {round}"));
+        expect_first_output(&mut connection, "box", &format!("resumed {round}"));
     }
     engine.stop();
 }
@@ -175,14 +136,14 @@ async fn the_first_command_after_a_start_and_after_every_resume_answers() {
 #[test]
 fn a_command_sent_before_the_sandbox_is_ready_waits_for_it() {
     let engine = Engine::start();
-    let mut connection = Connection::open(&engine);
+    let mut connection = open(&engine);
     let manifest = "apiVersion: agents.x-k8s.io/v1beta1\nkind: Sandbox\nmetadata: {name: early}\n\
                     spec: {podTemplate: {spec: {containers: [{name: main, image: host}]}}}\n";
     let mut apply = engine.kubectl_command(&["apply", "-f", "-"]);
     let mut apply = apply.stdin(std::process::Stdio::piped()).spawn().unwrap();
     apply.stdin.take().unwrap().write_all(manifest.as_bytes()).unwrap();
     assert!(apply.wait().unwrap().success());
-    connection.expect_first_output("early", "created, perhaps not Ready");
+    expect_first_output(&mut connection, "early", "created, perhaps not Ready");
     let (status, answer) = connection.execute("never", "true");
     assert_eq!((status, &answer["detail"]), (404, &json!("Sandbox \"default/never\" not found.")));
     engine.stop();

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 
 use crate::engine::{Engine, eventually, stdout, text};
-use crate::first_command::{Connection, ready};
+use crate::first_command::{open, ready};
 use crate::network::{PROBE, with_engine};
 
 fn sandbox(name: &str, container: &Value) -> Sandbox {
@@ -113,7 +113,7 @@ fn the_policy_of_a_template_is_in_force_before_the_first_packet() {
 async fn a_new_sandbox_of_an_old_name_is_the_one_that_answers() {
     let engine = Engine::start();
     let client = engine.client().await;
-    let mut connection = Connection::open(&engine);
+    let mut connection = open(&engine);
     let sandboxes: Api<Sandbox> = Api::namespaced(client.clone(), "default");
     let mut before = String::new();
     for round in 0..4 {

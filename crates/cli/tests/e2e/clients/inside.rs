@@ -3,46 +3,16 @@
 //! No sandbox reaches the API of `asb up` by default. Here the API listens on an address of the machine, and a
 //! NetworkPolicy names exactly that address; another one lets the client's Pod reach the ports of sandboxd.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
 use asb_network::testing::{MACHINE, on_a_machine};
+use asb_testing::clients::{Mounts, NEWEST, Place, Play, VERSIONS, interpreter, script};
 use serde_json::{Value, json};
 
-use super::{NEWEST, Play, clients, delete_pool, pool, script};
+use super::{delete_pool, pool};
 use crate::engine::{Engine, stdout};
 
 const PORTS: [u16; 3] = [8888, 8080, 9090];
-
-/// Directories of the machine that the client's Pod has at the same place.
-struct Mounts(Vec<PathBuf>);
-
-impl Mounts {
-    /// The clients, the interpreter that they were made with, and what the test hands over.
-    fn new(handed: &Path) -> Self {
-        let ask = ["-c", "import sys; print(sys.base_prefix)"];
-        let python = clients().join(NEWEST).join("bin/python");
-        let prefix = stdout(&Command::new(python).args(ask).output().expect("Python can be started"));
-        let prefix = PathBuf::from(prefix.trim());
-        // The image `host` has the machine's own.
-        let interpreter = (!prefix.starts_with("/usr")).then_some(prefix);
-        Self(interpreter.into_iter().chain([clients(), handed.to_owned()]).collect())
-    }
-
-    fn options(&self) -> Vec<String> {
-        self.0.iter().map(|it| format!("--allow-host-path={}", it.display())).collect()
-    }
-
-    fn volumes(&self) -> Vec<Value> {
-        let volume = |(n, path)| json!({"name": format!("v{n}"), "hostPath": {"path": path}});
-        self.0.iter().enumerate().map(volume).collect()
-    }
-
-    fn mounts(&self) -> Vec<Value> {
-        let mount = |(n, path)| json!({"name": format!("v{n}"), "mountPath": path, "readOnly": true});
-        self.0.iter().enumerate().map(mount).collect()
-    }
-}
 
 fn policies() -> [Value; 2] {
     let ports = PORTS.map(|port| json!({"port": port, "protocol": "TCP"}));
@@ -92,11 +62,11 @@ fn client_pod(mounts: &Mounts, handed: &Path) -> Value {
 }
 
 fn play(engine: &Engine, handed: &Path, play: &Play<'_>) {
-    let python = clients().join(play.version).join("bin/python");
+    let python = interpreter(play.version);
     let script = handed.join("client.py");
     let settings = play.settings();
     let command = ["exec", "client", "--", python.to_str().unwrap(), script.to_str().unwrap(), &settings];
-    play.judge(&engine.kubectl(&command));
+    play.judge(&engine.kubectl(&command), Place::Engine);
 }
 
 #[test]
@@ -104,7 +74,8 @@ fn clients_inside_reach_sandboxes_by_address_and_by_name() {
     on_a_machine(|_| {
         let handed = tempfile::tempdir().unwrap();
         let mounts = Mounts::new(handed.path());
-        let options = [vec![format!("--api={MACHINE}:0")], mounts.options()].concat();
+        let paths = mounts.paths().iter().map(|path| format!("--allow-host-path={}", path.display()));
+        let options: Vec<_> = std::iter::once(format!("--api={MACHINE}:0")).chain(paths).collect();
         let engine = Engine::start_with(&options.iter().map(String::as_str).collect::<Vec<_>>());
         std::fs::copy(engine.kubeconfig(), handed.path().join("kubeconfig")).unwrap();
         std::fs::copy(script(), handed.path().join("client.py")).unwrap();
@@ -117,7 +88,7 @@ fn clients_inside_reach_sandboxes_by_address_and_by_name() {
         stdout(&engine.kubectl_apply(&client_pod(&mounts, handed.path()).to_string()));
         stdout(&engine.kubectl(&["wait", "--for=condition=Ready", "pod/client", "--timeout=30s"]));
 
-        for version in [NEWEST, "1.0.5.post1", "0.5.6", "0.4.6"] {
+        for version in VERSIONS {
             play(&engine, handed.path(), &Play::new(version, "in-cluster"));
         }
         for version in [NEWEST, "1.0.5.post1"] {

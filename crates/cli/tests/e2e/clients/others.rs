@@ -1,8 +1,9 @@
 //! What others wrote with the published clients: the end-to-end script of the package itself, and google-adk.
 
+use asb_testing::clients::{NEWEST, POOL, client, directory};
 use serde_json::json;
 
-use super::{NEWEST, SYSTEM, client_command, clients, delete_pool, plain_pool, pool};
+use super::{SYSTEM, delete_pool, plain_pool, pool};
 use crate::engine::{Engine, stdout, text};
 
 /// What the script prints when a part of it has passed. It catches its own errors, so that its exit code says little.
@@ -32,9 +33,9 @@ fn end_to_end_script_of_the_package_passes_unchanged() {
     });
     let template = json!({"volumeClaimTemplatesPolicy": "Overrides", "volumeClaimTemplates": [workspace]});
     pool(&engine, "default", &json!({"name": "python-runtime", "image": "host"}), &template);
-    let said = client_command(&engine, NEWEST)
-        .arg(clients().join("sdist").join("test_client.py"))
-        .args(["--warmpool-name", "warm", "--router-namespace", SYSTEM])
+    let said = client(NEWEST, &engine.kubeconfig())
+        .arg(directory().join("sdist").join("test_client.py"))
+        .args(["--warmpool-name", POOL, "--router-namespace", SYSTEM])
         .env("PYTHONUNBUFFERED", "1")
         .output()
         .expect("Python can be started");
@@ -55,7 +56,7 @@ fn code_executor_of_google_adk_runs_code() {
     plain_pool(&engine, SYSTEM);
     let script = asb_testing::root().join("crates/cli/tests/e2e/adk_executor.py");
     let said =
-        client_command(&engine, "adk").arg(script).arg(SYSTEM).output().expect("Python can be started");
+        client("adk", &engine.kubeconfig()).arg(script).arg(SYSTEM).output().expect("Python can be started");
     assert!(stdout(&said).ends_with("all good\n"), "{}", text(&said));
     delete_pool(&engine, SYSTEM);
     engine.stop();

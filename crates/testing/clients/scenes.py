@@ -1,6 +1,6 @@
 """Runs scenes with an unchanged published client and prints one line of JSON for each.
 
-Argument: JSON with `mode`, `pool`, `template`, `namespace`, and what the mode needs (`url`, `token`, `gateway`).
+Argument: JSON with `mode`, `pool`, its `members`, `template`, `namespace`, and what the mode needs (`url`, `token`, `gateway`).
 The same scenes run with the synchronous and the asynchronous client; `value` awaits what the second one returns.
 A scene that a version does not have is left out.
 """
@@ -11,6 +11,7 @@ import inspect
 import io
 import json
 import logging
+import os
 import sys
 import threading
 import time
@@ -141,7 +142,7 @@ async def create_from_a_warm_pool(story):
             "agents.x-k8s.io", "v1beta1", story.namespace, "sandboxes", label_selector="agents.x-k8s.io/warm-pool-sandbox"
         )
         members.update(item["metadata"]["name"] for item in listed["items"])
-        return len(listed["items"]) == 2
+        return len(listed["items"]) == story.settings["members"]
 
     eventually("the pool is full", full)
     labels = {"team": "a", "story": "published"}
@@ -497,7 +498,10 @@ async def play(settings, asynchronous):
 def main():
     logging.getLogger().setLevel(logging.WARNING)
     settings = json.loads(sys.argv[1])
-    kubernetes_config.load_kube_config()
+    if "KUBECONFIG" in os.environ:
+        kubernetes_config.load_kube_config()
+    else:
+        kubernetes_config.load_incluster_config()
     passed = [asyncio.run(play(settings, asynchronous)) for asynchronous in clients(settings["mode"])]
     sys.exit(0 if all(passed) else 1)
 
