@@ -21,11 +21,11 @@ fn main() -> anyhow::Result<()> {
         }
         ["deploy"] => deploy::write(&root()),
         ["release", dir] => deploy::release(Path::new(dir)),
-        ["image", dir] => image::write(Path::new(dir), env!("CARGO_PKG_VERSION"), image::PROFILE),
-        ["image", dir, tag] => image::write(Path::new(dir), tag, image::PROFILE),
+        ["image", dir] => image::write(Path::new(dir), env!("CARGO_PKG_VERSION"), image::RELEASED),
+        ["image", dir, tag] => image::write(Path::new(dir), tag, image::RELEASED),
         ["image", dir, tag, profile] => image::write(Path::new(dir), tag, profile),
         ["runtime-image", dir] => {
-            image::write_runtime(Path::new(dir), env!("CARGO_PKG_VERSION"), image::PROFILE)
+            image::write_runtime(Path::new(dir), env!("CARGO_PKG_VERSION"), image::RELEASED)
         }
         ["runtime-image", dir, tag, profile] => image::write_runtime(Path::new(dir), tag, profile),
         _ => bail!("unknown task {arguments:?}; tasks:\n{TASKS}"),

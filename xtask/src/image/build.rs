@@ -25,19 +25,33 @@ struct Machine {
     target: PathBuf,
 }
 
-// === impl Program ===
+/// How the programs are built that are released.
+pub const RELEASED: &str = "image";
 
-impl Program {
-    /// Builds it and returns its bytes.
-    pub fn build(&self, profile: &str) -> anyhow::Result<Vec<u8>> {
-        let machine = Machine::new();
-        let built = cargo_build(profile, &machine, self)?;
-        let bytes = std::fs::read(&built).with_context(|| format!("failed to read {}", built.display()))?;
-        if let Some(folder) = named(&bytes, &[machine.cargo, machine.target, crate::root()]) {
-            bail!("the program names {}: another machine would not build the same image", folder.display());
-        }
-        Ok(bytes)
+/// Builds the programs and returns the bytes of each.
+///
+/// A released program is built by itself, so that it has no more than its own features. Others are built in one call,
+/// which compiles only once what they share.
+pub fn build<const N: usize>(programs: &[Program; N], profile: &str) -> anyhow::Result<[Vec<u8>; N]> {
+    let machine = Machine::new();
+    let calls = if profile == RELEASED { programs.chunks(1) } else { programs.chunks(N) };
+    let mut built = Vec::with_capacity(N);
+    for call in calls {
+        built.extend(cargo_build(profile, &machine, call)?);
     }
+    let folders = [machine.cargo, machine.target, crate::root()];
+    let read = |path: PathBuf| {
+        let bytes = std::fs::read(&path).with_context(|| format!("failed to read {}", path.display()))?;
+        match named(&bytes, &folders) {
+            Some(folder) => bail!(
+                "the program names {}: another machine would not build the same image",
+                folder.display()
+            ),
+            None => Ok(bytes),
+        }
+    };
+    let bytes: Vec<_> = built.into_iter().map(read).collect::<anyhow::Result<_>>()?;
+    bytes.try_into().map_err(|_| anyhow::anyhow!("cargo built fewer programs than it was asked for"))
 }
 
 // === impl Machine ===
@@ -64,16 +78,18 @@ fn named<'a>(program: &[u8], folders: &'a [PathBuf]) -> Option<&'a Path> {
     telling.map(PathBuf::as_path).find(|folder| names(folder))
 }
 
-/// Builds the static program. No path of this machine and no time gets into it, so that every machine builds the same.
-fn cargo_build(profile: &str, machine: &Machine, program: &Program) -> anyhow::Result<PathBuf> {
+/// Builds static programs. No path of this machine and no time gets into them, so that every machine builds the same.
+fn cargo_build(profile: &str, machine: &Machine, programs: &[Program]) -> anyhow::Result<Vec<PathBuf>> {
     // Cargo names our own sources relative to the workspace. Flags with the path of this clone in them would have
     // clones that share a build cache build everything anew.
     let remap = |from: &Path, to| format!("--remap-path-prefix={}={to}", from.display());
     let flags = [remap(&machine.cargo, "/cargo"), remap(&machine.target, "/target")].join("\x1f");
     // The allocator is in C and would tell when it was compiled. As flags, because a change of these has C compiled anew.
     let timeless = r#"-Wno-builtin-macro-redefined -D__DATE__="" -D__TIME__="""#;
+    let chosen = programs.iter().flat_map(|program| ["--package", program.package, "--bin", program.bin]);
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["build", "--locked", "--package", program.package, "--bin", program.bin])
+        .args(["build", "--locked"])
+        .args(chosen)
         .args(["--target", TARGET, "--profile", profile, "--message-format", "json-render-diagnostics"])
         .env("CARGO_ENCODED_RUSTFLAGS", flags)
         .env(format!("CFLAGS_{}", TARGET.replace('-', "_")), timeless)
@@ -81,11 +97,15 @@ fn cargo_build(profile: &str, machine: &Machine, program: &Program) -> anyhow::R
         .stderr(std::process::Stdio::inherit())
         .output()
         .context("failed to run cargo")?;
-    ensure!(output.status.success(), "cargo could not build {} for {TARGET}", program.name);
+    ensure!(output.status.success(), "cargo could not build the programs for {TARGET}");
     let messages = String::from_utf8(output.stdout).context("cargo's messages are not UTF-8")?;
-    let built = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let program = built.filter_map(|message| message["executable"].as_str().map(PathBuf::from)).next_back();
-    program.context("cargo does not say where the program is")
+    let messages: Vec<Value> = messages.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let executable = |program: &Program| {
+        let built = messages.iter().filter(|message| message["target"]["name"] == program.bin);
+        let path = built.filter_map(|message| message["executable"].as_str()).next_back();
+        path.map(PathBuf::from).with_context(|| format!("cargo does not say where {} is", program.bin))
+    };
+    programs.iter().map(executable).collect()
 }
 
 #[cfg(test)]

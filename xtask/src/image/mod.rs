@@ -16,11 +16,10 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 use jiff::Timestamp;
 
-use build::Program;
+pub use build::RELEASED;
+use build::{Program, build};
 use oci::{Entry, Image, Layer};
 
-/// How the ones that are released are built.
-pub const PROFILE: &str = "image";
 /// Nobody in particular, but not root. A number, because these images have no list of users.
 const NOBODY: &str = "65532:65532";
 /// The user of the runtime, whom `tools/runtime/base` adds, and where its files are.
@@ -55,13 +54,13 @@ const PROGRAMS: [Program; 3] = [
 
 /// Builds every program and writes `NAME-TAG.tar` for each into a directory.
 pub fn write(dir: &Path, tag: &str, profile: &str) -> anyhow::Result<()> {
-    PROGRAMS.iter().try_for_each(|program| write_program(dir, tag, profile, program))
+    let built = build(&PROGRAMS, profile)?;
+    PROGRAMS.iter().zip(&built).try_for_each(|(program, bytes)| write_program(dir, tag, program, bytes))
 }
 
-fn write_program(dir: &Path, tag: &str, profile: &str, program: &Program) -> anyhow::Result<()> {
-    let bytes = program.build(profile)?;
+fn write_program(dir: &Path, tag: &str, program: &Program, bytes: &[u8]) -> anyhow::Result<()> {
     let created = created()?;
-    let entry = Entry { path: program.name, mode: 0o755, owner: 0, bytes: &bytes };
+    let entry = Entry { path: program.name, mode: 0o755, owner: 0, bytes };
     let image = Image {
         title: program.name,
         description: program.description,
@@ -80,7 +79,7 @@ fn write_program(dir: &Path, tag: &str, profile: &str, program: &Program) -> any
 /// Writes `sandbox-runtime-TAG.tar` into a directory: a sandbox that takes commands and files as it is.
 pub fn write_runtime(dir: &Path, tag: &str, profile: &str) -> anyhow::Result<()> {
     let created = created()?;
-    let sandboxd = SANDBOXD.build(profile)?;
+    let sandboxd = sandboxd(profile)?;
     let owned = |path, mode, owner, bytes| Entry { path, mode, owner, bytes };
     let own = [
         owned("usr/local/bin/sandboxd", 0o755, 0, &sandboxd[..]),
@@ -99,6 +98,16 @@ pub fn write_runtime(dir: &Path, tag: &str, profile: &str) -> anyhow::Result<()>
         revision: &git(&["rev-parse", "HEAD"])?,
     };
     save(dir, &image)
+}
+
+fn sandboxd(profile: &str) -> anyhow::Result<Vec<u8>> {
+    if profile == RELEASED {
+        let [sandboxd] = build(&[SANDBOXD], profile)?;
+        return Ok(sandboxd);
+    }
+    // Cargo has it already, from the call that built all of them.
+    let [_, _, sandboxd] = build(&PROGRAMS, profile)?;
+    Ok(sandboxd)
 }
 
 /// A root filesystem of Debian's packages.
