@@ -1,4 +1,4 @@
-//! The rights that the controller has, against those that it used.
+//! The rights that controller and router have, against those that they used.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,6 +9,7 @@ use kube::api::ListParams;
 use serde_json::Value;
 
 use crate::cluster::{CONTROLLER, Cluster, NAMESPACE};
+use crate::router::ROUTER;
 
 /// A verb, and the group and resource (with its subresource) that it is for.
 type Right = (String, String, String);
@@ -36,23 +37,31 @@ const SELDOM: &[(&str, &str, &str)] = &[
 /// Nothing was denied, and no right is granted that nobody uses.
 pub async fn check(cluster: &Cluster) {
     assert_nothing_was_denied(cluster);
-    let granted = granted(cluster).await;
-    let used: BTreeSet<_> = requests(cluster).iter().map(right).collect();
+    for account in [CONTROLLER, ROUTER] {
+        check_account(cluster, account).await;
+    }
+}
+
+async fn check_account(cluster: &Cluster, account: &str) {
+    let granted = granted(cluster, account).await;
+    let used: BTreeSet<_> = requests(cluster, account).iter().map(right).collect();
     let seldom: BTreeSet<_> =
         SELDOM.iter().map(|(verb, group, resource)| owned(verb, group, resource)).collect();
     let unused: Vec<_> = granted.difference(&used).filter(|right| !seldom.contains(*right)).collect();
-    println!("{} rights granted, {} used, never used: {unused:#?}", granted.len(), used.len());
-    assert!(unused.is_empty(), "rights that no story uses: {unused:#?}");
+    println!("{account}: {} rights granted, {} used, never used: {unused:#?}", granted.len(), used.len());
+    assert!(unused.is_empty(), "rights of {account} that no story uses: {unused:#?}");
 }
 
 pub fn assert_nothing_was_denied(cluster: &Cluster) {
     // A namespace that goes takes in nothing new, whoever asks.
     let ending = |request: &Value| request["responseStatus"].to_string().contains("NamespaceTerminating");
     let denied = |request: &&Value| request["responseStatus"]["code"] == 403 && !ending(request);
-    let requests = requests(cluster);
-    let denied: BTreeSet<_> = requests.iter().filter(denied).map(right).collect();
-    assert!(denied.is_empty(), "the controller needs more rights: {denied:#?}");
-    assert!(!requests.is_empty(), "the controller asked for nothing at all");
+    for account in [CONTROLLER, ROUTER] {
+        let requests = requests(cluster, account);
+        let denied: BTreeSet<_> = requests.iter().filter(denied).map(right).collect();
+        assert!(denied.is_empty(), "{account} needs more rights: {denied:#?}");
+        assert!(!requests.is_empty(), "{account} asked for nothing at all");
+    }
 }
 
 /// How often anybody has written in a namespace since then, by who wrote and to what.
@@ -67,7 +76,7 @@ pub fn writes_in(cluster: &Cluster, namespace: &str, since: Timestamp) -> BTreeM
         }
         let agent = request["userAgent"].as_str().unwrap_or_default();
         let writer = match () {
-            () if is_ours(&request) => Writer::Controller,
+            () if is_of(&request, CONTROLLER) => Writer::Controller,
             () if agent.starts_with("kube") => Writer::Kubernetes,
             () => Writer::User,
         };
@@ -85,13 +94,13 @@ pub enum Writer {
     User,
 }
 
-/// What the controller asked for.
-fn requests(cluster: &Cluster) -> Vec<Value> {
-    everything(cluster).into_iter().filter(is_ours).collect()
+/// What one of ours asked for.
+fn requests(cluster: &Cluster, account: &str) -> Vec<Value> {
+    everything(cluster).into_iter().filter(|request| is_of(request, account)).collect()
 }
 
-fn is_ours(request: &Value) -> bool {
-    request["user"]["username"] == format!("system:serviceaccount:{NAMESPACE}:{CONTROLLER}")
+fn is_of(request: &Value, account: &str) -> bool {
+    request["user"]["username"] == format!("system:serviceaccount:{NAMESPACE}:{account}")
 }
 
 fn everything(cluster: &Cluster) -> Vec<Value> {
@@ -109,8 +118,8 @@ fn right(request: &Value) -> Right {
     owned(request["verb"].as_str().unwrap_or_default(), field("apiGroup"), &resource)
 }
 
-async fn granted(cluster: &Cluster) -> BTreeSet<Right> {
-    let ours = ListParams::default().labels(&format!("app={CONTROLLER}"));
+async fn granted(cluster: &Cluster, account: &str) -> BTreeSet<Right> {
+    let ours = ListParams::default().labels(&format!("app={account}"));
     let cluster_roles: Api<ClusterRole> = Api::all(cluster.client.clone());
     let roles: Api<Role> = Api::namespaced(cluster.client.clone(), NAMESPACE);
     let cluster_roles = cluster_roles.list(&ours).await.expect("ClusterRoles can be listed");

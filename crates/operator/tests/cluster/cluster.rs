@@ -1,6 +1,9 @@
 //! The cluster, and the programs that its operator uses.
 
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -10,6 +13,7 @@ use kube::api::{DynamicObject, ListParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, ResourceExt};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 /// Where the controller is installed, and its name there.
 pub const NAMESPACE: &str = "agent-sandbox-system";
@@ -38,9 +42,18 @@ impl Cluster {
 
     /// Applies an object as a user does.
     pub fn kubectl_apply(&self, namespace: &str, object: &serde_json::Value) {
-        let file = self.dir().join("object.json");
-        std::fs::write(&file, object.to_string()).expect("the folder of the cluster can be written");
-        self.kubectl(&["apply", "--namespace", namespace, "--filename", &file.display().to_string()]);
+        self.apply(&object.to_string(), &["--namespace", namespace]);
+    }
+
+    /// Applies YAML that says itself where it belongs.
+    pub fn kubectl_apply_text(&self, yaml: &str) {
+        self.apply(yaml, &[]);
+    }
+
+    fn apply(&self, yaml: &str, more: &[&str]) {
+        let file = self.dir().join("object.yaml");
+        std::fs::write(&file, yaml).expect("the folder of the cluster can be written");
+        self.kubectl(&[&["apply", "--filename", &file.display().to_string()], more].concat());
     }
 
     pub fn helm(&self, arguments: &[&str]) -> String {
@@ -74,6 +87,43 @@ impl Cluster {
         let metrics = self.client.request_text(request).await.expect("the controller serves metrics");
         let used = metrics.lines().find_map(|line| line.strip_prefix("process_cpu_seconds_total "));
         used.and_then(|used| used.parse().ok()).expect("they tell of processor time")
+    }
+
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubernetes.kubeconfig
+    }
+
+    /// Kills one process of this name in a Pod of the cluster, with no chance to say goodbye.
+    pub fn kill_one(&self, program: &str) {
+        let processes = std::fs::read_dir("/proc").expect("/proc can be read").flatten();
+        let found = processes.filter_map(|entry| {
+            let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+            let command = std::fs::read_to_string(entry.path().join("cmdline")).ok()?;
+            let cgroups = std::fs::read_to_string(entry.path().join("cgroup")).ok()?;
+            let name = command.split('\0').next()?.rsplit('/').next()?;
+            (name == program && cgroups.contains(&self.cgroup())).then_some(pid)
+        });
+        let pid = found.min().expect("the program runs in a Pod");
+        let killed = Command::new("kill").args(["-KILL", &pid.to_string()]).status();
+        assert!(killed.expect("kill can be run").success());
+    }
+
+    /// What the cgroups of the node are called, on this machine.
+    fn cgroup(&self) -> String {
+        let name = self.dir().extension().expect("the folder of a cluster has a random suffix");
+        format!("asb-cluster.{}", name.display())
+    }
+
+    /// A connection from the node, where addresses of Services and Pods lead somewhere.
+    pub fn connect(&self, address: SocketAddr) -> TcpStream {
+        let namespace = File::open(self.dir().join("netns")).expect("the cluster says where its network is");
+        let connect = move || {
+            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+            TcpStream::connect(address)
+        };
+        // A thread of its own, which ends there.
+        let connected = std::thread::spawn(connect).join().expect("the thread does not panic");
+        connected.unwrap_or_else(|error| panic!("{address} does not answer: {error}"))
     }
 
     /// What service accounts asked the API for, and what everybody wrote.

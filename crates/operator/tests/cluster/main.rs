@@ -4,7 +4,9 @@
 //! `tools/test cluster` makes the images, says where they are, and runs these.
 
 mod audit;
+mod clients;
 mod cluster;
+mod first_command;
 mod numbers;
 mod router;
 mod stories;
@@ -63,6 +65,16 @@ async fn the_chart_installs_upgrades_and_uninstalls() {
     // Helm leaves definitions, because Sandboxes would go with them.
     cluster.kubectl(&["delete", "--filename", "deploy/crds"]);
     assert_eq!(cluster.names().await, before, "uninstalling leaves nothing");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs images, published clients and root: tools/test cluster"]
+async fn published_clients_reach_sandboxes() {
+    let cluster = Cluster::start().await;
+    let token = "5f0c8c1a9b7e4d2f";
+    clients::install(&cluster, token);
+    clients::published_clients_work(&cluster, token).await;
+    audit::assert_nothing_was_denied(&cluster);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

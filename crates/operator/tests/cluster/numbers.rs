@@ -2,7 +2,6 @@
 //! its peer from the same run.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
 use asb_testing::{Kind, World};
@@ -20,7 +19,7 @@ use tokio::task::JoinSet;
 
 use crate::audit::{self, Writer};
 use crate::cluster::Cluster;
-use crate::stories;
+use crate::{first_command, stories};
 
 const SAMPLES: usize = 30;
 /// Claims one by one, which are quick.
@@ -60,25 +59,25 @@ pub async fn report(cluster: &Cluster, world: &World) {
         println!("{name}: a Sandbox takes longer than the Pod next to it by {}", median(more));
         println!("  of which before its Pod is there, and after that is Ready: {}", median(own));
     }
+    first_command::report(cluster, world, &sandboxes).await;
     claims(cluster, world, &sandboxes).await;
 }
 
 /// Knows which objects of a kind are there and Ready, and since when, as a client with a watch does.
-struct Watched<K> {
-    known: watch::Receiver<Known>,
+pub struct Watched<K> {
+    known: watch::Receiver<Known<K>>,
     _task: JoinSet<()>,
-    kind: PhantomData<K>,
 }
 
-#[derive(Default)]
-struct Known {
+struct Known<K> {
     seen: HashMap<String, Instant>,
-    ready: HashMap<String, Instant>,
+    /// Since when, and what it was then.
+    ready: HashMap<String, (Instant, K)>,
 }
 
 impl<K: Kind> Watched<K> {
-    fn new(world: &World, is_ready: fn(&K) -> bool) -> Self {
-        let (tell, known) = watch::channel(Known::default());
+    pub fn new(world: &World, is_ready: fn(&K) -> bool) -> Self {
+        let (tell, known) = watch::channel(Known { seen: HashMap::new(), ready: HashMap::new() });
         let mut events = watcher(world.api::<K>(), watcher::Config::default()).default_backoff().boxed();
         let mut task = JoinSet::new();
         task.spawn(async move {
@@ -89,7 +88,7 @@ impl<K: Kind> Watched<K> {
                         let name = object.name_any();
                         known.seen.entry(name.clone()).or_insert(now);
                         match is_ready(&object) {
-                            true => drop(known.ready.entry(name).or_insert(now)),
+                            true => drop(known.ready.entry(name).or_insert((now, object))),
                             false => drop(known.ready.remove(&name)),
                         }
                     }
@@ -101,7 +100,7 @@ impl<K: Kind> Watched<K> {
                 });
             }
         });
-        Self { known, _task: task, kind: PhantomData }
+        Self { known, _task: task }
     }
 
     /// Since when an object is there.
@@ -111,10 +110,18 @@ impl<K: Kind> Watched<K> {
 
     /// Waits until an object is Ready, and tells since when.
     async fn ready(&self, name: &str) -> Instant {
+        self.ready_object(name).await.0
+    }
+
+    /// The same with the object as it was then.
+    pub async fn ready_object(&self, name: &str) -> (Instant, K) {
         self.until(|known| known.contains_key(name)).await.remove(name).expect("it is there")
     }
 
-    async fn until(&self, wanted: impl Fn(&HashMap<String, Instant>) -> bool) -> HashMap<String, Instant> {
+    pub async fn until(
+        &self,
+        wanted: impl Fn(&HashMap<String, (Instant, K)>) -> bool,
+    ) -> HashMap<String, (Instant, K)> {
         let mut known = self.known.clone();
         let found = tokio::time::timeout(PATIENCE, known.wait_for(|known| wanted(&known.ready))).await;
         let found = found.unwrap_or_else(|_| panic!("some {} is not Ready", K::kind(&())));
@@ -238,7 +245,7 @@ async fn sandbox_of(world: &World, claim: &str) -> Sandbox {
 }
 
 /// Waits until the machine has nothing to do: whatever was started or ended before is work for a while after.
-async fn quiet() {
+pub async fn quiet() {
     const LOOK: Duration = Duration::from_millis(250);
     let begun = Instant::now();
     let mut before = processors();
@@ -276,10 +283,12 @@ async fn claim(world: &World, claims: &Watched<Claim>, name: &str) -> Duration {
     claims.ready(name).await - started
 }
 
-fn tell(what: &str, mut times: Vec<Duration>) {
+/// Prints the median with the range, and returns the median in milliseconds.
+pub fn tell(what: &str, mut times: Vec<Duration>) -> f64 {
     times.sort();
     let at = |at: usize| ms(times[at]);
-    println!("{what}: p50 {:.0} ms, {:.0}–{:.0} ms", at(times.len() / 2), at(0), at(times.len() - 1));
+    println!("{what}: p50 {:.1} ms, {:.1}–{:.1} ms", at(times.len() / 2), at(0), at(times.len() - 1));
+    at(times.len() / 2)
 }
 
 fn ms(time: Duration) -> f64 {

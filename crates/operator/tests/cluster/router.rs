@@ -1,22 +1,27 @@
-//! The router on a cluster: a claimed sandbox is reached through `kubectl port-forward`, as published clients do it.
+//! The router on a cluster: a claimed sandbox is reached through `kubectl port-forward`, as published clients do it, and
+//! by a token of Kubernetes.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
-use asb_testing::World;
+use asb_testing::{Commands, World};
 use asb_types::{Claim, WarmPool};
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, NAMESPACE};
 use crate::stories::{claim, claim_is_ready, pool_has};
 
+pub const ROUTER: &str = "sandbox-router";
 const SERVICE: &str = "svc/sandbox-router-svc";
 /// The example that documents how a template brings sandboxd.
 const EXAMPLE: &str = "deploy/examples/template-with-sandboxd.yaml";
 const POOL: &str = "with-sandboxd";
+/// The example that documents the rights of a client, and whom it gives them.
+pub const RIGHTS: &str = "deploy/examples/client-rights.yaml";
+const CLIENT: &str = "sandbox-client";
 
 pub async fn claimed_sandbox_is_reached_through_a_port_forward(cluster: &Cluster, world: &World) {
-    cluster.rolled_out("sandbox-router").await;
+    cluster.rolled_out(ROUTER).await;
     cluster.kubectl(&["apply", "--namespace", &world.namespace, "--filename", EXAMPLE]);
     world.eventually::<WarmPool>(POOL, pool_has(2)).await;
     world.create::<Claim>(claim("routed", POOL)).await;
@@ -29,6 +34,29 @@ pub async fn claimed_sandbox_is_reached_through_a_port_forward(cluster: &Cluster
     let answer = forward.execute(&world.namespace, &sandbox.name);
     assert_eq!((&answer["stdout"], &answer["exit_code"]), (&json!("6\n"), &json!(0)), "{answer}");
     refuses_who_shows_no_credentials(cluster, &world.namespace, &sandbox.name).await;
+    lets_in_who_has_the_right(cluster, &world.namespace, &sandbox.name);
+}
+
+/// The router asks the API server who has a token, and whether that user may reach this sandbox.
+fn lets_in_who_has_the_right(cluster: &Cluster, namespace: &str, sandbox: &str) {
+    cluster.kubectl(&["apply", "--namespace", namespace, "--filename", RIGHTS]);
+    let execute = |account| connect(cluster, namespace, account).execute(sandbox, "echo here");
+    let (status, answer) = execute(CLIENT);
+    assert_eq!((status, &answer["stdout"]), (200, &json!("here\n")), "{answer}");
+    let (status, answer) = execute("default");
+    assert_eq!((status, &answer["detail"]), (403, &json!("forbidden")), "{answer}");
+}
+
+/// An open connection from the node to the router's Service, for a client with the rights that are documented.
+pub fn connect_client(cluster: &Cluster, namespace: &str) -> Commands {
+    connect(cluster, namespace, CLIENT)
+}
+
+fn connect(cluster: &Cluster, namespace: &str, account: &str) -> Commands {
+    let token = cluster.kubectl(&["create", "token", account, "--namespace", namespace]);
+    let address = ["get", SERVICE, "--namespace", NAMESPACE, "--output=jsonpath={.spec.clusterIP}:8080"];
+    let address = cluster.kubectl(&address).parse().expect("the address of a Service");
+    Commands::over(cluster.connect(address), token.trim(), namespace)
 }
 
 /// By the API server's proxy a request comes from the node, not from the Pod's loopback.
