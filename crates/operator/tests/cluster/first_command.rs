@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use asb_testing::{Commands, World};
-use asb_types::{Claim, Sandbox, WarmPool};
+use asb_types::{Claim, WarmPool};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::AttachParams;
 use serde_json::json;
@@ -20,7 +20,7 @@ const POOL: &str = "runtime";
 const MEMBERS: i32 = 6;
 const SAMPLES: usize = 30;
 
-pub async fn report(cluster: &Cluster, world: &World, sandboxes: &Watched<Sandbox>) {
+pub async fn report(cluster: &Cluster, world: &World) {
     let claims = Watched::new(world, stories::claim_is_ready);
     for file in [EXAMPLE, router::RIGHTS] {
         cluster.kubectl(&["apply", "--namespace", &world.namespace, "--filename", file]);
@@ -56,9 +56,6 @@ pub async fn report(cluster: &Cluster, world: &World, sandboxes: &Watched<Sandbo
     let (again, bare) =
         (tell("a command after that, by the router", again), tell("fork/exec of the same command", at_once));
     println!("  which is {:.1} times the command itself", again / bare);
-    // What is left of them is no work for what comes after.
-    cluster.kubectl(&["delete", "--namespace", &world.namespace, "--filename", EXAMPLE]);
-    sandboxes.until(|known| known.is_empty()).await;
 }
 
 /// When the claim was sent, when it was seen Ready, and its Sandbox.

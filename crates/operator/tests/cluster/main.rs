@@ -80,9 +80,24 @@ async fn published_clients_reach_sandboxes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "measures, on an idle machine: tools/test numbers"]
 async fn numbers() {
+    let (cluster, world) = installed().await;
+    numbers::report(&cluster, &world).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "measures, on an idle machine: tools/test numbers"]
+async fn numbers_of_the_first_command() {
+    let (cluster, world) = installed().await;
+    first_command::report(&cluster, &world).await;
+}
+
+/// A cluster with our manifests, and a namespace on it.
+async fn installed() -> (Cluster, World) {
     let cluster = Cluster::start().await;
     cluster.kubectl(&["apply", "--server-side", "--filename", "deploy/install.yaml"]);
-    cluster.rolled_out(CONTROLLER).await;
+    for deployment in [CONTROLLER, router::ROUTER] {
+        cluster.rolled_out(deployment).await;
+    }
     let world = World::bare(cluster.client.clone()).await;
-    numbers::report(&cluster, &world).await;
+    (cluster, world)
 }

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 
 use crate::audit::{self, Writer};
 use crate::cluster::Cluster;
-use crate::{first_command, stories};
+use crate::stories;
 
 const SAMPLES: usize = 30;
 /// Claims one by one, which are quick.
@@ -59,7 +59,6 @@ pub async fn report(cluster: &Cluster, world: &World) {
         println!("{name}: a Sandbox takes longer than the Pod next to it by {}", median(more));
         println!("  of which before its Pod is there, and after that is Ready: {}", median(own));
     }
-    first_command::report(cluster, world, &sandboxes).await;
     claims(cluster, world, &sandboxes).await;
 }
 

@@ -40,7 +40,7 @@ pub async fn claimed_sandbox_is_reached_through_a_port_forward(cluster: &Cluster
 /// The router asks the API server who has a token, and whether that user may reach this sandbox.
 fn lets_in_who_has_the_right(cluster: &Cluster, namespace: &str, sandbox: &str) {
     cluster.kubectl(&["apply", "--namespace", namespace, "--filename", RIGHTS]);
-    let execute = |account| connect(cluster, namespace, account).execute(sandbox, "echo here");
+    let execute = |account| connect(cluster, namespace, account).execute(sandbox, "sh -c 'echo here'");
     let (status, answer) = execute(CLIENT);
     assert_eq!((status, &answer["stdout"]), (200, &json!("here\n")), "{answer}");
     let (status, answer) = execute("default");
