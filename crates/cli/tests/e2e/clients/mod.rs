@@ -1,5 +1,6 @@
 //! Published clients, unchanged, against an engine; [`asb_testing::clients`] has the scenes and the versions.
 
+mod documents;
 mod gateway;
 mod inside;
 mod others;
