@@ -132,7 +132,7 @@ impl DataDir {
         }
         let bits: [u8; 32] = rand::random();
         let token: String = bits.iter().map(|byte| format!("{byte:02x}")).collect();
-        self.write_secret("router.token", &token)?;
+        self.keep_secret("router.token", &token)?;
         Ok(token)
     }
 
@@ -145,7 +145,7 @@ impl DataDir {
             }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let key = SigningKey::generate()?;
-                self.write_secret("router.key", &key.to_pem())?;
+                self.keep_secret("router.key", &key.to_pem())?;
                 Ok(key)
             }
             Err(error) => Err(error).with_context(|| format!("failed to read {}", path.display())),
@@ -159,14 +159,37 @@ impl DataDir {
 
     /// Writes a file that only its owner can read, all at once.
     fn write_secret(&self, name: &str, text: &str) -> anyhow::Result<()> {
-        let (path, fresh) = (self.path.join(name), self.path.join(format!(".{name}.new")));
         let write = || {
-            let mut file =
-                OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&fresh)?;
-            file.write_all(text.as_bytes())?;
-            std::fs::rename(&fresh, &path)
+            self.write_fresh(name, text)?;
+            self.publish_fresh(name)
         };
-        write().with_context(|| format!("failed to write {}", path.display()))
+        write().with_context(|| format!("failed to write {}", self.path.join(name).display()))
+    }
+
+    /// The same for a file that must outlive a reset of the machine: it is on disk when this returns.
+    fn keep_secret(&self, name: &str, text: &str) -> anyhow::Result<()> {
+        let keep = || {
+            // Before it has its name: a reset would leave an empty file under it.
+            self.write_fresh(name, text)?.sync_all()?;
+            self.publish_fresh(name)?;
+            File::open(&self.path)?.sync_all()
+        };
+        keep().with_context(|| format!("failed to write {}", self.path.join(name).display()))
+    }
+
+    fn write_fresh(&self, name: &str, text: &str) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        let mut file = options.create(true).truncate(true).write(true).mode(0o600).open(self.fresh(name))?;
+        file.write_all(text.as_bytes())?;
+        Ok(file)
+    }
+
+    fn publish_fresh(&self, name: &str) -> io::Result<()> {
+        std::fs::rename(self.fresh(name), self.path.join(name))
+    }
+
+    fn fresh(&self, name: &str) -> PathBuf {
+        self.path.join(format!(".{name}.new"))
     }
 }
 

@@ -3,7 +3,8 @@
 //! Chosen once, remembered in the data directory, and chosen anew only when the addresses were taken by somebody
 //! else while no sandbox had one.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
@@ -146,9 +147,12 @@ impl Place {
         Ok(place)
     }
 
+    /// On disk before it is used: a file that a reset of the machine has emptied would leave sandboxes without a network.
     fn remember(&self, data_dir: &Path) -> io::Result<()> {
         let fresh = data_dir.join(format!(".{FILE}.new"));
-        std::fs::write(&fresh, serde_json::to_vec(self)?)?;
+        let mut file = File::create(&fresh)?;
+        file.write_all(&serde_json::to_vec(self)?)?;
+        file.sync_all()?;
         std::fs::rename(fresh, path(data_dir))
     }
 }
