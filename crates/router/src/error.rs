@@ -136,7 +136,11 @@ impl Error {
                     .into()
             }
             Self::Exceeded(exceeded) => exceeded.hint(),
-            Self::Unknown { .. } => "Check the name and the namespace with: kubectl get sandboxes -A".into(),
+            Self::Unknown { .. } => {
+                "Check the name and the namespace with: kubectl get sandboxes -A. A UID, in X-Sandbox-UID or in a token, \
+                 does not reach a newer sandbox of the same name."
+                    .into()
+            }
             Self::Suspended { namespace, name } => format!(
                 "Resume it with: kubectl patch sandbox {name} -n {namespace} --type merge \
                  -p '{{\"spec\":{{\"operatingMode\":\"Running\"}}}}'"
