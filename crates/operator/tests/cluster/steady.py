@@ -1,7 +1,7 @@
 """Sends requests to a sandbox through the router until a file appears, then prints what became of them as JSON.
 
 Arguments: URL of the router, namespace, sandbox, token, path of the file. Every request is on a connection of its own or on
-one that is kept, in turn; a connection that the router closed between two requests is opened again, as clients do.
+one that is kept, in turn; a kept connection that the router closed is opened again, as clients do, and counted.
 """
 
 import http.client
@@ -35,7 +35,7 @@ def request(connection):
 
 
 def main():
-    kept, outage, answered, failed, errors = connect(), 0.0, 0, 0, []
+    kept, outage, answered, reopened, failed, errors = connect(), 0.0, 0, 0, 0, []
     last = time.monotonic()
     while not os.path.exists(STOP):
         for fresh in (False, True):
@@ -47,6 +47,7 @@ def main():
                     if fresh:
                         raise
                     # The router may close a connection on which nothing happens.
+                    reopened += 1
                     kept.close()
                     request(kept)
                 answered += 1
@@ -60,7 +61,8 @@ def main():
                 connection.close()
             if answered + failed == 2:
                 print("calling", flush=True)
-    print(json.dumps({"answered": answered, "failed": failed, "outage": round(outage, 2), "errors": errors[:5]}))
+    counts = {"answered": answered, "reopened": reopened, "failed": failed}
+    print(json.dumps({**counts, "outage": round(outage, 2), "errors": errors[:5]}))
 
 
 main()
