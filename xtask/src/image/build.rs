@@ -81,10 +81,10 @@ fn named<'a>(program: &[u8], folders: &'a [PathBuf]) -> Option<&'a Path> {
 /// Builds static programs. No path of this machine and no time gets into them, so that every machine builds the same.
 fn cargo_build(profile: &str, machine: &Machine, programs: &[Program]) -> anyhow::Result<Vec<PathBuf>> {
     // Cargo names our own sources relative to the workspace. Flags with the path of this clone in them would have
-    // clones that share a build cache build everything anew.
+    // clones that share a build cache rebuild everything.
     let remap = |from: &Path, to| format!("--remap-path-prefix={}={to}", from.display());
     let flags = [remap(&machine.cargo, "/cargo"), remap(&machine.target, "/target")].join("\x1f");
-    // The allocator is in C and would tell when it was compiled. As flags, because a change of these has C compiled anew.
+    // The allocator's C code embeds the time of its compilation. As CFLAGS, because a change of these recompiles it.
     let timeless = r#"-Wno-builtin-macro-redefined -D__DATE__="" -D__TIME__="""#;
     let chosen = programs.iter().flat_map(|program| ["--package", program.package, "--bin", program.bin]);
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))

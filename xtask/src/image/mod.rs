@@ -20,8 +20,8 @@ pub use build::RELEASED;
 use build::{Program, build};
 use oci::{Entry, Image, Layer};
 
-/// Nobody in particular, but not root. A number, because these images have no list of users.
-const NOBODY: &str = "65532:65532";
+/// User and group that are not root. Numbers, because these images have no /etc/passwd.
+const NON_ROOT: &str = "65532:65532";
 /// The user of the runtime, whom `tools/runtime/base` adds, and where its files are.
 const RUNTIME_USER: u64 = 1000;
 const RUNTIME_DIR: &str = "/workspace";
@@ -67,7 +67,7 @@ fn write_program(dir: &Path, tag: &str, program: &Program, bytes: &[u8]) -> anyh
         tag,
         layers: vec![Layer::of_entries(&[entry], created)?],
         entrypoint: &format!("/{}", program.name),
-        user: NOBODY,
+        user: NON_ROOT,
         working_dir: "/",
         ports: &[],
         created,

@@ -2,7 +2,7 @@
 //! policies, and the router after a sandbox of the same name was replaced.
 //!
 //! Each of these crosses parts that learn of a change by watches of their own. A test acts within microseconds of the
-//! report, where an order that nobody guarantees shows itself.
+//! report, where a race between these parts becomes visible.
 
 use asb_network::testing::PUBLIC;
 use asb_types::Sandbox;

@@ -149,7 +149,7 @@ fn release(cluster: &Cluster, claim: &str) {
     cluster.kubectl(&["delete", "sandboxclaim", claim, "--namespace", USERS, "--timeout=60s"]);
 }
 
-/// Volumes for the scene that asks for one: nobody provisions any on this cluster.
+/// Volumes for the scene that asks for one: this cluster has no provisioner.
 fn storage(cluster: &Cluster) {
     let class = json!({
         "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "provisioner": "kubernetes.io/no-provisioner",
