@@ -1,25 +1,30 @@
 //! What a sandbox uses, counted over its processes: for engines that have no cgroups.
 
-use std::path::Path;
+use std::collections::HashMap;
 
 use crate::Stats;
 
 /// Nanoseconds of a tick in `/proc/PID/stat`, on every architecture that we build for.
 const TICK: u64 = 10_000_000;
 
-/// What the processes of a pid namespace use together, by the process that is its first.
+/// What a process and all that come from it use together. Who is orphaned inside a sandbox still comes from its supervisor: it
+/// becomes a child of a process inside.
 pub fn usage(first: i32) -> Stats {
-    let namespace = |process: &Path| std::fs::read_link(process.join("ns/pid")).ok();
-    let Some(ours) = namespace(&Path::new("/proc").join(first.to_string())) else { return Stats::default() };
-    let is_process = |name: &std::ffi::OsStr| {
-        name.to_str().is_some_and(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
-    };
-    let all = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let processes = all.filter(|entry| is_process(&entry.file_name())).map(|entry| entry.path());
+    let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse::<i32>().ok();
+    let stats: HashMap<i32, String> = std::fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(number)
+        .filter_map(|pid| Some((pid, std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)))
+        .collect();
     let mut total = Counted::default();
-    for process in processes.filter(|process| namespace(process).as_ref() == Some(&ours)) {
-        let read = |name: &str| std::fs::read_to_string(process.join(name)).unwrap_or_default();
-        total.add(&read("stat"), &read("smaps_rollup"));
+    for pid in family(first, stats.iter().filter_map(|(pid, stat)| Some((*pid, parent(stat)?)))) {
+        let smaps = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+        total.add(stats.get(&pid).map_or("", String::as_str), &smaps);
+    }
+    if total.threads == 0 {
+        return Stats::default();
     }
     let Counted { ticks, kibibytes, threads } = total;
     let memory = kibibytes * 1024;
@@ -30,6 +35,26 @@ pub fn usage(first: i32) -> Stats {
         pids: Some(threads),
         ..Stats::default()
     }
+}
+
+/// The process of this number and all that descend from it, among processes and their parents.
+fn family(first: i32, parents: impl Iterator<Item = (i32, i32)>) -> Vec<i32> {
+    let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
+    for (pid, parent) in parents {
+        children.entry(parent).or_default().push(pid);
+    }
+    let (mut family, mut next) = (vec![first], 0);
+    while let Some(pid) = family.get(next) {
+        // Taken out, so that a number that was given twice meanwhile leads round in no circle.
+        let born = children.remove(pid).unwrap_or_default();
+        family.extend(born);
+        next += 1;
+    }
+    family
+}
+
+fn parent(stat: &str) -> Option<i32> {
+    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -73,7 +98,18 @@ mod tests {
     }
 
     #[test]
-    fn own_namespace_has_processes_that_use_something() {
+    fn children_of_children_are_of_the_family_and_nobody_else() {
+        let parents = [(2, 1), (3, 1), (4, 2), (5, 4), (9, 8), (8, 7)];
+        let mut found = family(2, parents.into_iter());
+        found.sort_unstable();
+        assert_eq!(found, [2, 4, 5]);
+        assert_eq!(family(6, parents.into_iter()), [6]);
+        assert_eq!(family(7, [(7, 8), (8, 7)].into_iter()), [7, 8, 7], "no circle is followed for ever");
+        assert_eq!(parent("7 (a) b) S 1 7 7 0"), Some(1));
+    }
+
+    #[test]
+    fn this_process_uses_something() {
         let stats = usage(std::process::id() as i32);
         assert!(stats.memory_bytes > Some(1 << 20) && stats.pids > Some(1), "{stats:?}");
         assert_eq!(usage(i32::MAX), Stats::default());

@@ -33,7 +33,7 @@ pub fn join(launch: &Launch, given: &mut Given) -> Result<Option<Shared>> {
     if launch.beside.is_none() {
         return Ok(None);
     }
-    let ipc = given.ipc.take().ok_or(Errno::BADF).step("find the IPC namespace")?;
+    let ipc = given.ipc.as_ref().ok_or(Errno::BADF).step("find the IPC namespace")?;
     move_into_link_name_space(ipc.as_fd(), Some(LinkNameSpaceType::InterProcessCommunication))
         .step("enter the IPC namespace")?;
     let shm = given.shm.take().ok_or(Errno::BADF).step("find the shared memory")?;

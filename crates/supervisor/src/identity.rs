@@ -3,7 +3,7 @@
 //! The namespace belongs to the supervisor's own id, which is not among those mapped into it. So the supervisor, with
 //! no capability at all on the machine, holds every right over the processes inside; and no process inside, whatever
 //! id it takes, can be taken for the supervisor. (Where there is one id in all, the supervisor has that one too: it is
-//! kept apart by having no capability, by not being traceable, and by being process 1.)
+//! kept apart by having no capability, by not being traceable, and by being in a pid namespace that nobody inside sees.)
 
 use std::fs::File;
 use std::io::Write;

@@ -1,6 +1,7 @@
-//! The second stage: process 1 inside. Prepares what it can, waits for what is to run, finishes the root, gives up its
+//! The second stage: the supervisor. Prepares what it can, waits for what is to run, finishes the root, gives up its
 //! rights, starts the main process and stays.
 
+use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -8,20 +9,21 @@ use asb_supervisor::launch::{ExitRecord, Failure, Image, LAST_WORDS, Launch, Mai
 use asb_supervisor::wire::Failed;
 use rustix::fs::{Mode, OFlags, open, openat};
 use rustix::io::Errno;
-use rustix::process::Pid;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
 use crate::dev::Devices;
 use crate::identity::Unmapped;
 use crate::log::Log;
+use crate::main_process::MainProcess;
 use crate::order::Order;
 use crate::own::Own;
+use crate::process_one::{Joined, ProcessOne};
 use crate::rights::Bounds;
 use crate::root::{Root, Standing};
 use crate::seccomp::Filter;
 use crate::serve::{End, Server, Way};
 use crate::skeleton::Skeleton;
-use crate::spawn::{self, Ground, Outcome, Program};
+use crate::spawn::{Ground, Outcome, Prepared, Program, Stdio};
 use crate::step::{Result, Step};
 use crate::streams::MainStreams;
 use crate::{beside, loopback, oci, rights, root};
@@ -60,7 +62,8 @@ impl UserNamespace {
 }
 
 /// What is made before it is known what will run.
-struct Prepared {
+struct Ahead {
+    process_one: ProcessOne,
     root: PreparedRoot,
     filter: Filter,
 }
@@ -70,7 +73,7 @@ enum PreparedRoot {
     Any(Skeleton),
 }
 
-/// Process 1, from beginning to end.
+/// The supervisor, from beginning to end.
 pub fn run(slot: &Slot, kept: Kept, orders: OwnedFd, report: OwnedFd) {
     let prepared = prepare(slot, &kept);
     // Nothing is let go before the launcher has recorded this process.
@@ -93,16 +96,17 @@ pub fn run(slot: &Slot, kept: Kept, orders: OwnedFd, report: OwnedFd) {
 fn answer(report: OwnedFd, failure: Option<&Failure>) {
     if let Ok(text) = serde_json::to_vec(&failure) {
         // The launcher may be gone; nothing follows from that.
-        let _ = std::fs::File::from(report).write_all(&text);
+        let _ = File::from(report).write_all(&text);
     }
 }
 
-fn prepare(slot: &Slot, kept: &Kept) -> Result<Prepared> {
+fn prepare(slot: &Slot, kept: &Kept) -> Result<Ahead> {
     let null =
         open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).step_at("open", "/dev/null")?;
     detach_from_launcher(&null)?;
     // The log is made now, for the same reason as the files of the root.
     Log::make(&kept.run, slot.supervisor_id).step_at("create", file::LOG)?;
+    let process_one = ProcessOne::make(slot.powers)?;
     let skeleton = Skeleton::new(slot, false)?;
     let root = match &slot.image {
         None => PreparedRoot::Any(skeleton),
@@ -111,7 +115,7 @@ fn prepare(slot: &Slot, kept: &Kept) -> Result<Prepared> {
             PreparedRoot::Of(image.clone(), standing)
         }
     };
-    Ok(Prepared { root, filter: Filter::new() })
+    Ok(Ahead { process_one, root, filter: Filter::new() })
 }
 
 impl PreparedRoot {
@@ -124,22 +128,24 @@ impl PreparedRoot {
     }
 }
 
-/// What process 1 has when the main process runs.
-pub type Begun = (Server, Log, Option<Pid>, Option<OwnedFd>);
+/// What the supervisor has when the main process runs.
+pub type Begun = (Server, Log, MainProcess, Option<OwnedFd>);
 
-fn begin(slot: &Slot, mut kept: Kept, mut prepared: Prepared, order: Order) -> Result<Begun> {
-    let (mut launch, mut given) = order.read()?;
-    enter_network(&launch, given.network.take())?;
+fn begin(slot: &Slot, mut kept: Kept, mut prepared: Ahead, order: Order) -> Result<Begun> {
+    let (mut launch, mut given, launch_file) = order.read()?;
+    let network = enter_network(&launch, given.network.take())?;
     let shared = beside::join(&launch, &mut given)?;
+    let joined = Joined { network, ipc: given.ipc.take() };
     let other = beside::other_ids(slot, &launch)?.map(|(slot, namespace)| {
         kept.namespace = namespace;
         slot
     });
     let slot = other.as_ref().unwrap_or(slot);
     if launch.privileged {
-        rights::leave_keyring()?;
+        rights::leave_keyring().step("leave the keyring of the machine")?;
     }
     if let Some(oci) = launch.oci.take() {
+        prepared.process_one.dismiss()?;
         return oci::begin(slot, launch, oci, kept, shared);
     }
     if other.is_some() || launch.privileged {
@@ -162,34 +168,34 @@ fn begin(slot: &Slot, mut kept: Kept, mut prepared: Prepared, order: Order) -> R
 
     let signals = crate::serve::signals().step("watch for children")?;
     let log = Log::new(kept.run, launch.log_bytes);
-    let bounds = Bounds {
-        powers: slot.powers,
-        capabilities: launch.capabilities,
-        privileged: launch.privileged,
-        processes: launch.user_processes,
-    };
+    let bounds = Bounds::of(&launch, slot.powers);
     let ground = Ground { namespace, own, terminals, null, filter: prepared.filter, bounds };
-    let (main, streams) = match launch.main.argv.is_empty() {
-        true => (None, MainStreams::default()),
-        false => start_main(&ground, launch.main).map(|(main, streams)| (Some(main), streams))?,
-    };
+    let (main, streams) = start_main(prepared.process_one, launch_file, &joined, &ground, launch.main)?;
     Ok((Server::new(Way::Inside(ground), kept.listener, signals, streams), log, main, last_words))
 }
 
 /// The network namespace that was given, or else a new one.
-fn enter_network(launch: &Launch, given: Option<OwnedFd>) -> Result<()> {
-    if launch.network {
-        let given = given.ok_or(Errno::BADF).step("find the network namespace")?;
-        move_into_link_name_space(given.as_fd(), Some(LinkNameSpaceType::Network))
-            .step("enter the network namespace")?;
-    } else {
-        // SAFETY: the descriptor table is not among what is unshared.
-        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }.step("make a network namespace")?;
-    }
+fn enter_network(launch: &Launch, given: Option<OwnedFd>) -> Result<OwnedFd> {
+    let network = match launch.network {
+        true => {
+            let given = given.ok_or(Errno::BADF).step("find the network namespace")?;
+            move_into_link_name_space(given.as_fd(), Some(LinkNameSpaceType::Network))
+                .step("enter the network namespace")?;
+            given
+        }
+        false => {
+            // SAFETY: the descriptor table is not among what is unshared.
+            unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }
+                .step("make a network namespace")?;
+            let own = "/proc/self/ns/net";
+            open(own, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).step_at("open", own)?
+        }
+    };
     loopback::bring_up(launch.address.filter(|_| !launch.network))?;
     let floor = "/proc/sys/net/ipv4/ip_unprivileged_port_start";
     // The network belongs to the machine's user namespace, where nobody inside may bind a low port otherwise.
-    std::fs::write(floor, "0").step_at("open low ports in", floor)
+    std::fs::write(floor, "0").step_at("open low ports in", floor)?;
+    Ok(network)
 }
 
 /// Standard streams of the first stage lead to `asb`.
@@ -199,10 +205,23 @@ pub fn detach_from_launcher(null: &OwnedFd) -> Result<()> {
     rustix::stdio::dup2_stderr(null).step("close standard error")
 }
 
-fn start_main(ground: &Ground, main: Main) -> Result<(Pid, MainStreams)> {
-    let (stdio, mut kept) = MainStreams::make(main.stdin, main.terminal)?;
+fn start_main(
+    process_one: ProcessOne,
+    launch_file: File,
+    joined: &Joined,
+    ground: &Ground,
+    main: Main,
+) -> Result<(MainProcess, MainStreams)> {
+    let idle = main.argv.is_empty();
+    let (stdio, mut kept) = match idle {
+        true => (Stdio::Files([const { None }; 3]), MainStreams::default()),
+        false => MainStreams::make(main.stdin, main.terminal)?,
+    };
     let program = Program::from(main);
-    let mut spawning = spawn::start(ground, &program, stdio).map_err(program_failure)?;
+    if !idle {
+        Prepared::new(&program).map_err(program_failure)?;
+    }
+    let mut spawning = process_one.start(launch_file, joined, ground, stdio)?;
     rustix::io::ioctl_fionbio(&spawning.status, false).step("wait for the main process")?;
     match spawning.outcome(&program.argv, &program.cwd) {
         Outcome::Failed(failed) => Err(program_failure(failed)),
@@ -210,7 +229,7 @@ fn start_main(ground: &Ground, main: Main) -> Result<(Pid, MainStreams)> {
             if let Some(terminal) = terminal {
                 kept.take_terminal(terminal)?;
             }
-            Ok((spawning.pid, kept))
+            Ok((MainProcess::new(spawning.pid, idle), kept))
         }
         Outcome::Pending => Err(Errno::INTR).step("wait for the main process"),
     }
@@ -221,7 +240,7 @@ pub fn program_failure(failed: Failed) -> Failure {
 }
 
 /// Serves until the main process has ended, then ends everything else, and records how it went.
-fn serve(mut server: Server, mut log: Log, main: Option<Pid>, last_words: Option<OwnedFd>) {
+fn serve(mut server: Server, mut log: Log, main: MainProcess, last_words: Option<OwnedFd>) {
     let End { status, at } = server.run(&mut log, main);
     server.end_everything(&mut log);
     // Without a record the sandbox counts as killed, which is the best that is known then.
@@ -231,7 +250,7 @@ fn serve(mut server: Server, mut log: Log, main: Option<Pid>, last_words: Option
 
 /// The end of the file: that is where a program says what was wrong. Nobody is left who could write to it.
 fn read_last_words(file: OwnedFd) -> Option<String> {
-    let mut file = std::fs::File::from(file);
+    let mut file = File::from(file);
     let length = file.metadata().ok()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(LAST_WORDS))).ok()?;
     let mut text = Vec::new();
@@ -243,7 +262,7 @@ fn read_last_words(file: OwnedFd) -> Option<String> {
 fn record(run: &OwnedFd, exit: &ExitRecord) -> std::io::Result<()> {
     const TEMPORARY: &str = "exit.tmp";
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
-    let mut opened = std::fs::File::from(openat(run, TEMPORARY, flags, Mode::from_raw_mode(0o600))?);
+    let mut opened = File::from(openat(run, TEMPORARY, flags, Mode::from_raw_mode(0o600))?);
     opened.write_all(&serde_json::to_vec(exit)?)?;
     opened.sync_data()?;
     Ok(rustix::fs::renameat(run, TEMPORARY, run, file::EXIT)?)

@@ -43,9 +43,20 @@ pub struct Slot {
     pub supervisor_id: u32,
     /// Files to write `0` to, in order to join the cgroups.
     pub cgroups: Vec<PathBuf>,
+    /// The same cgroups, as programs inside see them.
+    #[serde(default)]
+    pub cgroup_views: Vec<CgroupView>,
     /// What the root is made from ahead. Nothing else can run in this slot then.
     #[serde(default)]
     pub image: Option<Image>,
+}
+
+/// A cgroup that is shown below `/sys/fs/cgroup`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CgroupView {
+    /// The controllers of a hierarchy of the first version, as the kernel lists them; `None`: it is the second's.
+    pub name: Option<String>,
+    pub path: PathBuf,
 }
 
 /// What a root is made from, whatever will run in it.
@@ -85,6 +96,9 @@ pub struct Launch {
     /// A file inside, made empty and for everybody, whose contents go into the [`ExitRecord`].
     #[serde(default)]
     pub last_words: Option<PathBuf>,
+    /// How many processors programs are told of, if their time is limited.
+    #[serde(default)]
+    pub processors: Option<u32>,
     pub log_bytes: u64,
     /// The most processes of one user inside, where no cgroup counts them.
     #[serde(default)]

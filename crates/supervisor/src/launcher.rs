@@ -103,7 +103,7 @@ fn launch() -> Result<Option<Report>> {
 
 /// Whatever else `asb` or the shell that ran it had open is not for the sandbox.
 pub fn close_inherited() {
-    // SAFETY: this is the first thing the program does: nothing owns a descriptor above the standard ones yet.
+    // SAFETY: callers own no descriptor above the standard ones, or use none of them again.
     unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) };
 }
 

@@ -1,5 +1,6 @@
 //! What a parked slot waits for: the launch file, and what it is to share with others, by descriptor.
 
+use std::fs::File;
 use std::io::{IoSlice, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -52,10 +53,10 @@ impl Order {
             .map(drop)
     }
 
-    /// Reads the launch file and lets go of it.
-    pub fn read(self) -> Result<(Launch, Given)> {
-        let mut text = Vec::new();
-        std::fs::File::from(self.launch).read_to_end(&mut text).step("read the launch file")?;
+    /// Reads the launch file; answers with it as well, for process 1.
+    pub fn read(self) -> Result<(Launch, Given, File)> {
+        let (mut text, mut file) = (Vec::new(), File::from(self.launch));
+        file.read_to_end(&mut text).step("read the launch file")?;
         let parsed: LaunchFile =
             serde_json::from_slice(&text).map_err(std::io::Error::from).step("parse the launch file")?;
         let launch = parsed.launch;
@@ -67,6 +68,6 @@ impl Order {
             shm: next(beside),
             memory: next(beside && !launch.memory_dirs.is_empty()),
         };
-        Ok((launch, given))
+        Ok((launch, given, file))
     }
 }

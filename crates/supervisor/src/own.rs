@@ -2,10 +2,10 @@
 //!
 //! All others are in namespaces that belong to the machine's user namespace, so that nothing inside can be mounted, renamed or
 //! undone whatever capability a program has. For a privileged one they are made once more, below the sandbox's own user
-//! namespace: the kernel then takes every mount that was there for locked. Its processes stay in the supervisor's pid
-//! namespace and in the network that they were given; both remain the machine's. Programs inside make further ones as they like.
+//! namespace: the kernel then takes every mount that was there for locked. Its pid namespace and the network that it was given
+//! remain the machine's. Programs inside make further ones as they like.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
@@ -45,6 +45,20 @@ impl Own {
             };
             kinds().map(namespace).collect::<Result<_>>().map(Self)
         })
+    }
+
+    /// What another process needs to have the same: each namespace and the place of its kind among [`KINDS`].
+    pub fn parts(&self) -> impl Iterator<Item = (u8, BorrowedFd<'_>)> {
+        self.0.iter().filter_map(|(namespace, kind)| {
+            let place = KINDS.iter().position(|(_, known, _)| known == kind)?;
+            Some((place as u8, namespace.as_fd()))
+        })
+    }
+
+    /// The same from its parts.
+    pub fn of(kinds: &[u8], namespaces: impl IntoIterator<Item = OwnedFd>) -> Self {
+        let kinds = kinds.iter().filter_map(|place| KINDS.get(usize::from(*place)));
+        Self(namespaces.into_iter().zip(kinds).map(|(namespace, (_, kind, _))| (namespace, *kind)).collect())
     }
 
     /// Only for whoever has every capability in the sandbox's user namespace.

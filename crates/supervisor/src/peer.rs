@@ -13,6 +13,7 @@ use rustix::net::{
 };
 
 use crate::oci::Asked;
+use crate::process_one;
 use crate::spawn::Spawning;
 
 pub struct Peer {
@@ -122,7 +123,10 @@ fn payload(fd: OwnedFd, length: usize) -> Result<Request, Option<Failed>> {
 }
 
 /// The most descriptors that come with one packet, of whatever kind.
-const MOST_FDS: usize = if MAX_FDS > ORDER_FDS { MAX_FDS } else { ORDER_FDS };
+const MOST_FDS: usize = {
+    let most = if MAX_FDS > ORDER_FDS { MAX_FDS } else { ORDER_FDS };
+    if most > process_one::MOST_FDS { most } else { process_one::MOST_FDS }
+};
 
 /// One packet and its descriptors.
 pub fn receive(

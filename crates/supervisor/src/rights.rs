@@ -1,9 +1,9 @@
 //! What a program inside may do at most: ids, capabilities, resource limits.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use asb_supervisor::confine::{Capabilities, OPEN_FILES};
-use asb_supervisor::launch::Slot;
+use asb_supervisor::launch::{Launch, Slot};
 use asb_supervisor::powers::Powers;
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
@@ -33,6 +33,17 @@ pub struct Bounds {
     pub processes: Option<u64>,
 }
 
+impl Bounds {
+    pub fn of(launch: &Launch, powers: Powers) -> Self {
+        Self {
+            powers,
+            capabilities: launch.capabilities,
+            privileged: launch.privileged,
+            processes: launch.user_processes,
+        }
+    }
+}
+
 /// Turns the supervisor, so far root, into an id that owns nothing on the machine; the only id stays what it is.
 ///
 /// All that it starts can get no new privileges either, unless it is privileged: there a program gets those of root inside.
@@ -49,7 +60,7 @@ pub fn give_up(slot: &Slot, privileged: bool) -> Result<()> {
 }
 
 /// Keys that whoever started the engine holds are found by all that comes from it, unless a filter keeps them from asking.
-pub fn leave_keyring() -> Result<()> {
+pub fn leave_keyring() -> std::result::Result<(), Errno> {
     let unnamed = std::ptr::null::<libc::c_char>();
     // SAFETY: without a name the kernel reads no memory.
     let result = unsafe { libc::syscall(libc::SYS_keyctl, libc::KEYCTL_JOIN_SESSION_KEYRING, unnamed) };
@@ -58,13 +69,13 @@ pub fn leave_keyring() -> Result<()> {
     }
     match last_errno() {
         Errno::NOSYS => Ok(()), // a kernel without keys
-        errno => Err(errno).step("leave the keyring of the machine"),
+        errno => Err(errno),
     }
 }
 
 /// Enters the user namespace of the programs inside, where it has every capability, and what else is the sandbox's own.
 pub fn enter(namespace: &OwnedFd, own: Option<&Own>) -> std::result::Result<(), Errno> {
-    move_into_link_name_space(std::os::fd::AsFd::as_fd(namespace), Some(LinkNameSpaceType::User))?;
+    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::User))?;
     own.map_or(Ok(()), Own::enter)
 }
 

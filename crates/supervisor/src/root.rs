@@ -14,6 +14,7 @@ use rustix::mount::{MountAttrFlags, UnmountFlags};
 use rustix::process::{chdir, fchdir, pivot_root};
 
 use crate::beside::Shared;
+use crate::cgroups;
 use crate::dev::Devices;
 use crate::inside::Inside;
 use crate::mount;
@@ -57,6 +58,9 @@ pub fn enter(
     let Standing { inside, skeleton } = root;
     tell_names(&inside, launch, &skeleton.scratch)?;
     skeleton.add_sys(&inside)?;
+    if let Some(count) = launch.processors {
+        cgroups::tell_processors(&inside, &skeleton.scratch, count)?;
+    }
     shared.iter().try_for_each(|shared| shared.attach_shm(&inside))?;
     memory_dirs(slot, launch, shared.as_ref(), (&skeleton.scratch, Path::new(file::RUN)))?;
     for bind in &launch.binds {
@@ -323,6 +327,6 @@ fn pivot(inside: &Inside) -> Result<()> {
     pivot_root(".", ".").step("pivot into the new root")?;
     rustix::mount::unmount(".", UnmountFlags::DETACH).step("detach the old root")?;
     chdir("/").step_at("enter", "/")?;
-    rustix::fs::accessat(CWD, "/proc/self", rustix::fs::Access::EXISTS, rustix::fs::AtFlags::empty())
-        .step_at("look for", "/proc/self")
+    rustix::fs::accessat(CWD, "/proc/1", rustix::fs::Access::EXISTS, rustix::fs::AtFlags::empty())
+        .step_at("look for", "/proc/1")
 }

@@ -11,6 +11,7 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 
 use crate::dial;
 use crate::log::Log;
+use crate::main_process::MainProcess;
 use crate::mount::last_errno;
 use crate::oci::{Asked, Container, What};
 use crate::peer::{Peer, Received, Running, Work, packet_buffer, refusal};
@@ -81,8 +82,9 @@ impl Server {
         }
     }
 
-    /// Until the main process ends or, where there is none, until told to stop.
-    pub fn run(&mut self, log: &mut Log, main: Option<Pid>) -> End {
+    /// Until the main process ends, or until told to stop.
+    pub fn run(&mut self, log: &mut Log, mut main: MainProcess) -> End {
+        let main = &mut main;
         let mut end = None;
         loop {
             for watched in self.wait() {
@@ -183,14 +185,15 @@ impl Server {
     }
 
     /// Collects ended children; answers with the main process's end when it is among them.
-    fn reap(&mut self, main: Option<Pid>) -> Option<Status> {
+    fn reap(&mut self, main: &MainProcess) -> Option<Status> {
         let mut end = None;
         while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
             let mut status = status_of(status);
-            if Some(pid) == main {
-                if let Way::Oci(container) = &self.way {
-                    status = container.status_of_main(status);
-                }
+            if pid == main.pid {
+                status = match &self.way {
+                    Way::Oci(container) => container.status_of_main(status),
+                    Way::Inside(_) => main.status(status),
+                };
                 end = Some(status);
             }
             self.ended(pid, status);
@@ -279,7 +282,7 @@ impl Server {
     }
 
     /// Takes a request; answers with an end when it was to stop.
-    fn listen_to(&mut self, index: usize, main: Option<Pid>) -> Option<Status> {
+    fn listen_to(&mut self, index: usize, main: &mut MainProcess) -> Option<Status> {
         let peer = &mut self.peers[index];
         match peer.request(&mut self.packet) {
             Ok(None) => None,
@@ -295,7 +298,7 @@ impl Server {
         }
     }
 
-    fn handle(&mut self, index: usize, received: Received, main: Option<Pid>) -> Option<Status> {
+    fn handle(&mut self, index: usize, received: Received, main: &mut MainProcess) -> Option<Status> {
         let Received { request, fds } = received;
         let peer = &mut self.peers[index];
         match (request, &peer.work) {
@@ -315,6 +318,7 @@ impl Server {
                     Way::Oci(container) if container.gvisor => {
                         container.signal(running.inside, signal).map(drop)
                     }
+                    Way::Inside(_) if running.pid == main.pid => main.signal(signal),
                     _ => send_signal(running.pid, signal),
                 };
                 if let Err(failed) = sent {
@@ -324,10 +328,10 @@ impl Server {
             (Request::Signal { .. }, Work::Spawning { .. } | Work::Asking(_)) => {
                 peer.fail(refusal(FailureKind::Busy, "the program has not started yet"));
             }
-            (Request::SignalMain { signal }, Work::Idle) => return self.signal_main(index, signal, main),
+            (Request::SignalMain { signal }, Work::Idle) => self.signal_main(index, signal, main),
             (Request::Stop, Work::Idle) => {
                 peer.reply(&Reply::Done, None);
-                return Some(main.map_or(Status::Code(0), |_| Status::Signal(libc::SIGKILL)));
+                return Some(main.status_when_stopped());
             }
             (Request::Unknown, _) => {
                 let message = format!("a request that a supervisor of generation {GENERATION} does not know");
@@ -367,14 +371,14 @@ impl Server {
     }
 
     /// From here on the connection is as good as the one that would have started the main process.
-    fn attach(&mut self, index: usize, wanted: wire::Attach, fds: Vec<OwnedFd>, main: Option<Pid>) {
+    fn attach(&mut self, index: usize, wanted: wire::Attach, fds: Vec<OwnedFd>, main: &MainProcess) {
         let peer = &mut self.peers[index];
         let given = match self.main.attach(wanted, fds) {
             Ok(given) => given,
             Err(failed) => return peer.fail(failed),
         };
-        peer.work = main.map_or(Work::Idle, |pid| Work::Running(Running { pid, inside: None }));
-        let started = Reply::Started { pid: main.map_or(0, |main| main.as_raw_nonzero().get()) };
+        peer.work = Work::Running(Running { pid: main.pid, inside: None });
+        let started = Reply::Started { pid: main.pid.as_raw_nonzero().get() };
         let fd = match &given {
             Given::Nothing => None,
             Given::Shared => self.main.input(),
@@ -413,28 +417,17 @@ impl Server {
         }
     }
 
-    fn signal_main(&mut self, index: usize, signal: i32, main: Option<Pid>) -> Option<Status> {
+    fn signal_main(&mut self, index: usize, signal: i32, main: &mut MainProcess) {
         let peer = &mut self.peers[index];
-        let Some(main) = main else {
-            // Nothing runs that could take it: the signals that end programs end the sandbox.
-            peer.reply(&Reply::Done, None);
-            return match signal {
-                libc::SIGTERM | libc::SIGINT | libc::SIGQUIT => Some(Status::Code(0)),
-                libc::SIGKILL => Some(Status::Signal(signal)),
-                _ => None,
-            };
+        let sent = match &mut self.way {
+            Way::Oci(container) if container.gvisor => return ask(peer, container.signal(None, signal)),
+            Way::Oci(_) => send_signal(main.pid, signal),
+            Way::Inside(_) => main.signal(signal),
         };
-        if let Way::Oci(container) = &mut self.way
-            && container.gvisor
-        {
-            ask(peer, container.signal(None, signal));
-            return None;
-        }
-        match send_signal(main, signal) {
+        match sent {
             Ok(()) => peer.reply(&Reply::Done, None),
             Err(failed) => peer.fail(failed),
         }
-        None
     }
 }
 
@@ -464,7 +457,7 @@ fn peer_uid(socket: &OwnedFd) -> Option<u32> {
     (result == 0).then_some(credentials.uid)
 }
 
-fn send_signal(pid: Pid, signal: i32) -> Result<(), wire::Failed> {
+pub fn send_signal(pid: Pid, signal: i32) -> Result<(), wire::Failed> {
     // SAFETY: has no memory effects. The pid is that of a child not yet reaped, so it cannot be another process's.
     if unsafe { libc::kill(pid.as_raw_nonzero().get(), signal) } == 0 {
         return Ok(());

@@ -10,7 +10,9 @@ use asb_supervisor::launch::{Slot, file};
 use rustix::fs::{CWD, FileType, OFlags, fstat, openat};
 use rustix::mount::MountAttrFlags;
 
+use crate::cgroups;
 use crate::dev::{self, Devices};
+use crate::identity::with_child;
 use crate::inside::Inside;
 use crate::mount;
 use crate::step::{Result, Step};
@@ -23,7 +25,7 @@ pub fn plain() -> MountAttrFlags {
 }
 
 /// For what the kernel shows of itself.
-fn quiet() -> MountAttrFlags {
+pub fn quiet() -> MountAttrFlags {
     plain() | MountAttrFlags::MOUNT_ATTR_NOEXEC
 }
 
@@ -31,6 +33,8 @@ pub struct Skeleton {
     /// A directory in memory for mount points and small files: on a disk they would take most of a start's time.
     pub scratch: OwnedFd,
     pub devices: Devices,
+    /// Whether there are cgroups to show.
+    cgroups: bool,
     /// `None`: nothing is hidden or sealed.
     masks: Option<Masks>,
 }
@@ -46,8 +50,7 @@ impl Skeleton {
     pub fn new(slot: &Slot, open: bool) -> Result<Self> {
         let scratch = scratch()?;
         let inside = frame(&scratch)?;
-        let proc = mount::filesystem("proc", &[], quiet()).step_at("mount", "/proc")?;
-        mount::attach(&proc, &inside.directory(Path::new("/proc"))?).step_at("attach", "/proc")?;
+        mount_proc(&inside)?;
         let devices = dev::mount(&inside, slot.first_id, slot.powers)?;
         runtime_directory(&inside, slot.first_id)?;
         let masks = (!open).then(|| masks(&inside)).transpose()?;
@@ -55,7 +58,8 @@ impl Skeleton {
             make_read_only(&inside)?;
             hide(&inside, &MASKED_IN_PROC, masks)?;
         }
-        Ok(Self { scratch, devices, masks })
+        let cgroups = cgroups::prepare(&inside, &slot.cgroup_views)?;
+        Ok(Self { scratch, devices, cgroups, masks })
     }
 
     /// Moves it into the root.
@@ -69,11 +73,21 @@ impl Skeleton {
         inside.directory(Path::new("/sys")).map(drop)
     }
 
-    /// Adds `/sys`, which shows the interfaces of the network of whoever mounts it.
+    /// Adds `/sys`, which shows the interfaces of the network that it is mounted in, with the cgroups below it.
     pub fn add_sys(&self, inside: &Inside) -> Result<()> {
         sysfs(inside, self.masks.is_none())?;
+        if self.cgroups {
+            cgroups::move_into(&frame(&self.scratch)?, inside)?;
+        }
         self.masks.as_ref().map_or(Ok(()), |masks| hide(inside, &MASKED_IN_SYS, masks))
     }
+}
+
+/// It shows the pid namespace of whoever mounts it: that is the sandbox's for children of this process alone.
+fn mount_proc(inside: &Inside) -> Result<()> {
+    let target = inside.directory(Path::new("/proc"))?;
+    let mount = || mount::filesystem("proc", &[], quiet()).and_then(|proc| mount::attach(&proc, &target));
+    with_child("mount /proc", mount, |_| Ok(()))
 }
 
 pub fn sysfs(inside: &Inside, open: bool) -> Result<()> {

@@ -83,23 +83,53 @@ pub fn start(ground: &Ground, program: &Program, stdio: Stdio) -> Result<Spawnin
     let (status, tell) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(internal)?;
     match fork() {
-        Ok(Fork::Parent(pid)) => Ok(Spawning { pid, status, terminal: None }),
+        Ok(Fork::Parent(pid)) => Ok(Spawning::new(pid, status)),
         Ok(Fork::Child) => {
-            let (kind, errno) = become_program(ground, program, &prepared, stdio, &tell);
-            let mut message = [0; MESSAGE];
-            message[..4].copy_from_slice(&(kind as u32 + 1).to_ne_bytes());
-            message[4..].copy_from_slice(&errno.raw_os_error().to_ne_bytes());
-            let _ = rustix::net::send(&tell, &message, SendFlags::NOSIGNAL);
+            tell_failure(&tell, run(ground, program, &prepared, stdio, &tell));
             exit(127)
         }
         Err(errno @ (Errno::AGAIN | Errno::NOMEM)) => {
-            Err(failed(FailureKind::Limit, errno, "the sandbox has no process left"))
+            Err(failed(FailureKind::Limit, errno, "the sandbox has no process left, or is ending"))
         }
         Err(errno) => Err(internal(errno)),
     }
 }
 
+/// Becomes the main program, of which the supervisor has looked at the arguments. Only returns when something failed.
+pub fn execute_main(ground: &Ground, program: &Program, stdio: Stdio, tell: &OwnedFd) -> (Stage, Errno) {
+    match Prepared::new(program) {
+        Ok(prepared) => run(ground, program, &prepared, stdio, tell),
+        Err(_) => (Stage::Execute, Errno::INVAL),
+    }
+}
+
+fn run(
+    ground: &Ground,
+    program: &Program,
+    prepared: &Prepared,
+    stdio: Stdio,
+    tell: &OwnedFd,
+) -> (Stage, Errno) {
+    match become_program(ground, program, stdio, tell) {
+        Ok(()) => (Stage::Execute, execute(prepared)),
+        Err(failed) => failed,
+    }
+}
+
+/// Says to the other end why there is no program.
+pub fn tell_failure(tell: &OwnedFd, (stage, errno): (Stage, Errno)) {
+    let mut message = [0; MESSAGE];
+    message[..4].copy_from_slice(&(stage as u32 + 1).to_ne_bytes());
+    message[4..].copy_from_slice(&errno.raw_os_error().to_ne_bytes());
+    let _ = rustix::net::send(tell, &message, SendFlags::NOSIGNAL);
+}
+
 impl Spawning {
+    /// A program of which `status` will tell.
+    pub fn new(pid: Pid, status: OwnedFd) -> Self {
+        Self { pid, status, terminal: None }
+    }
+
     /// Looks whether the outcome is known by now.
     pub fn outcome(&mut self, argv: &[String], cwd: &str) -> Outcome {
         loop {
@@ -132,7 +162,8 @@ impl Spawning {
 
 /// Steps of the child that can fail, as sent in its message.
 #[derive(Clone, Copy)]
-enum Stage {
+pub enum Stage {
+    Launch,
     Rights,
     Terminal,
     Directory,
@@ -143,6 +174,9 @@ enum Stage {
 fn describe(stage: i32, errno: Errno, argv: &[String], cwd: &str) -> Failed {
     let name = argv.first().map_or("", String::as_str);
     match stage - 1 {
+        n if n == Stage::Launch as i32 => {
+            failed(FailureKind::Internal, errno, "could not read the launch file")
+        }
         n if n == Stage::Rights as i32 => {
             failed(FailureKind::Internal, errno, "could not take the user's rights")
         }
@@ -227,48 +261,35 @@ impl Prepared {
     }
 }
 
-/// Only returns when something failed.
-fn become_program(
+/// All of a program but its code: rights, streams, directory.
+pub fn become_program(
     ground: &Ground,
     program: &Program,
-    prepared: &Prepared,
     stdio: Stdio,
     tell: &OwnedFd,
-) -> (Stage, Errno) {
+) -> Result<(), (Stage, Errno)> {
+    let at = |stage| move |errno| (stage, errno);
     let _ = rustix::process::setsid();
-    if let Err(errno) = rights::enter(&ground.namespace, ground.own.as_ref()) {
-        return (Stage::Rights, errno);
-    }
+    rights::enter(&ground.namespace, ground.own.as_ref()).map_err(at(Stage::Rights))?;
     // Where programs may get new privileges, only who has some can bind itself.
-    if ground.bounds.privileged
-        && let Err(errno) = ground.filter.apply()
-    {
-        return (Stage::Filter, errno);
+    if ground.bounds.privileged {
+        ground.filter.apply().map_err(at(Stage::Filter))?;
     }
-    let rights = rights::become_user(ground.bounds, program)
-        .and_then(|()| rights::limit_resources(ground.bounds.processes));
-    if let Err(errno) = rights {
-        return (Stage::Rights, errno);
-    }
+    rights::become_user(ground.bounds, program).map_err(at(Stage::Rights))?;
+    rights::limit_resources(ground.bounds.processes).map_err(at(Stage::Rights))?;
     let streams = match stdio {
         Stdio::Terminal(size) => terminal(ground, size, tell),
         Stdio::Files(files) => files_or_null(ground, &files),
     };
-    if let Err(errno) = streams {
-        return (Stage::Terminal, errno);
-    }
-    if let Err(errno) = rustix::process::chdir(OsStr::from_bytes(program.cwd.as_bytes())) {
-        return (Stage::Directory, errno);
-    }
+    streams.map_err(at(Stage::Terminal))?;
+    rustix::process::chdir(OsStr::from_bytes(program.cwd.as_bytes())).map_err(at(Stage::Directory))?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
     reset_signals();
     close_all_but(tell);
-    if !ground.bounds.privileged
-        && let Err(errno) = ground.filter.apply()
-    {
-        return (Stage::Filter, errno);
+    if !ground.bounds.privileged {
+        ground.filter.apply().map_err(at(Stage::Filter))?;
     }
-    (Stage::Execute, execute(prepared))
+    Ok(())
 }
 
 /// Opens a terminal as the user, so that it is the user's, makes it the controlling one, and sends its other side back.
@@ -321,9 +342,9 @@ pub fn reset_signals() {
 ///
 /// All of it is close-on-exec; but `execve` takes the program's memory before it closes anything, and from then on the process
 /// can be looked into by whoever has the right to trace in its user namespace, as root of a privileged sandbox does.
-fn close_all_but(kept: &OwnedFd) {
+pub fn close_all_but(kept: &OwnedFd) {
     let kept = kept.as_raw_fd() as u32;
-    // SAFETY: nothing but `kept` is used from here to `execve`, or to the end.
+    // SAFETY: nothing but `kept` is used from here on: to `execve`, or to the end.
     unsafe {
         if kept > 3 {
             libc::syscall(libc::SYS_close_range, 3, kept - 1, 0);

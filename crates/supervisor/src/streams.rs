@@ -13,7 +13,7 @@ use crate::step::{Result, Step};
 use crate::tap::Tap;
 
 /// A terminal's size until somebody attaches and tells.
-const SIZE: Size = Size { columns: 80, rows: 24 };
+pub const SIZE: Size = Size { columns: 80, rows: 24 };
 
 /// Our ends of the main process's streams.
 #[derive(Default)]

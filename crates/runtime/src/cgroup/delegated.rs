@@ -31,7 +31,8 @@ impl Cgroups {
             delegated("freezer").or_else(|| pids.clone().filter(|pids| pids.version == Version::V2));
         let counted = usage::find_cpuacct(mounts, read).is_some_and(|it| it.version == Version::V1);
         let cpuacct = if counted { delegated("cpuacct") } else { cpu.clone() };
-        Self { memory: delegated("memory"), pids, cpu, cpuacct, freezer, parent: parent_of(state), powers }
+        let (memory, parent) = (delegated("memory"), parent_of(state));
+        Self { memory, pids, cpu, cpuacct, cpuset: None, freezer, parent, powers }
     }
 }
 
@@ -72,7 +73,7 @@ mod tests {
     #[test]
     fn own_cgroup_is_found_in_each_version() {
         let at = |version, controller, own| {
-            let hierarchy = Hierarchy { version, mount: "/c".into() };
+            let hierarchy = Hierarchy { version, mount: "/c".into(), controllers: String::new() };
             place(&hierarchy, controller, own).map(|path| path.display().to_string())
         };
         let own = "4:memory:/users/a\n1:cpu,cpuacct:/\n0::/user.slice/scope/asb-engine\n";

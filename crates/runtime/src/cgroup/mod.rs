@@ -1,7 +1,9 @@
 //! Limits by cgroup, on whichever hierarchy really has the controller: v1, v2, or each for some.
 
+mod cpuset;
 mod delegated;
 mod freeze;
+mod shown;
 mod usage;
 
 use std::io;
@@ -26,6 +28,8 @@ pub struct Cgroups {
     cpu: Option<Hierarchy>,
     /// Counts processor time.
     cpuacct: Option<Hierarchy>,
+    /// Bounds nothing: a JVM believes in limits of the first version only where it finds this one too.
+    cpuset: Option<Hierarchy>,
     /// Not joined at a start, but without root: sandboxes are moved there when they are frozen for the first time.
     freezer: Option<Hierarchy>,
     /// `asb/HASH`: which state directory the sandboxes in it belong to.
@@ -47,6 +51,8 @@ pub struct Enforced {
 struct Hierarchy {
     version: Version,
     mount: PathBuf,
+    /// The controllers of one of the first version, as the kernel lists them: `cpu,cpuacct`.
+    controllers: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +76,8 @@ impl Cgroups {
         let freezer = freezer.or_else(|| pids.clone().filter(|pids| pids.version == Version::V2));
         let cpuacct = usage::find_cpuacct(&mounts, read);
         let parent = parent_of(state);
-        Ok(Self { memory: find("memory"), pids, cpu: find("cpu"), cpuacct, freezer, parent, powers })
+        let cpuset = find("cpuset").filter(|cpuset| cpuset.version == Version::V1);
+        Ok(Self { memory: find("memory"), pids, cpu: find("cpu"), cpuacct, cpuset, freezer, parent, powers })
     }
 
     /// Makes cgroups without limits; answers with the files to write `0` to in order to join.
@@ -148,8 +155,10 @@ impl Cgroups {
         let mut all: Vec<&Hierarchy> = Vec::new();
         // Without root nobody can be moved who has become another user meanwhile, as supervisors do.
         let freezer = self.freezer.as_ref().filter(|_| self.powers.is_rootless());
-        for hierarchy in
-            [&self.memory, &self.pids, &self.cpu, &self.cpuacct].into_iter().flatten().chain(freezer)
+        for hierarchy in [&self.memory, &self.pids, &self.cpu, &self.cpuacct, &self.cpuset]
+            .into_iter()
+            .flatten()
+            .chain(freezer)
         {
             if !all.contains(&hierarchy) {
                 all.push(hierarchy);
@@ -173,7 +182,10 @@ impl Cgroups {
         let place = self.place(hierarchy, slot);
         // Parents are removed with their last sandbox, perhaps at this very moment: then they are made again.
         for _ in 0..16 {
-            self.make_parents(hierarchy)?;
+            match self.make_parents(hierarchy) {
+                Err(failure) if failure.source.kind() == io::ErrorKind::NotFound => continue,
+                other => other?,
+            }
             match std::fs::create_dir(&place) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 other => return other.map_err(|source| Failure { step: "make cgroup", path: place, source }),
@@ -196,6 +208,9 @@ impl Cgroups {
                 self.delegate(hierarchy, &place)?;
             }
             return Ok(());
+        }
+        if self.cpuset.as_ref() == Some(hierarchy) {
+            return cpuset::make(&hierarchy.mount, &self.parent);
         }
         match std::fs::create_dir_all(&parent) {
             // `create_dir_all` gives up when a directory vanishes under its hands: before it could make the next one
@@ -297,14 +312,14 @@ fn find(mounts: &str, controller: &str, read: impl Fn(&Path) -> String) -> Optio
         let (kind, options) = (filesystem.next()?, filesystem.nth(1)?);
         match kind {
             "cgroup" if options.split(',').any(|option| option == controller) => {
-                Some(Hierarchy { version: Version::V1, mount })
+                Some(Hierarchy { version: Version::V1, mount, controllers: shown::controllers(options) })
             }
             "cgroup2"
                 if read(&mount.join("cgroup.controllers"))
                     .split_whitespace()
                     .any(|name| name == controller) =>
             {
-                Some(Hierarchy { version: Version::V2, mount })
+                Some(Hierarchy { version: Version::V2, mount, controllers: String::new() })
             }
             _ => None,
         }

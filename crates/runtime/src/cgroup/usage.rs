@@ -109,12 +109,13 @@ mod tests {
     use std::path::PathBuf;
 
     fn cgroups(mount: &Path, version: Version) -> (Cgroups, SandboxId) {
-        let hierarchy = Some(Hierarchy { version, mount: mount.to_owned() });
+        let hierarchy = Some(Hierarchy { version, mount: mount.to_owned(), controllers: String::new() });
         let cgroups = Cgroups {
             memory: hierarchy.clone(),
             pids: hierarchy.clone(),
             cpu: hierarchy.clone(),
             cpuacct: hierarchy,
+            cpuset: None,
             freezer: None,
             parent: PathBuf::from("asb/x"),
             powers: crate::Powers::Machine,

@@ -118,6 +118,8 @@ async fn make(
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         send(&control, &serde_json::to_vec(&described)?, &[directory.as_fd()])?;
         let launcher = tokio::process::Command::new(program)
+            // Not its path, which programs inside would be shown.
+            .arg0("asb-supervisor")
             .env_clear()
             .current_dir("/")
             .stdin(theirs)
@@ -168,6 +170,7 @@ fn prepare(
         first_id: range.first,
         supervisor_id: range.supervisor,
         cgroups,
+        cgroup_views: shared.cgroups.shown(name),
         image: None,
     };
     Ok((slot, directory.into()))

@@ -158,6 +158,7 @@ fn launch_of(shared: &Shared, spec: &Spec, driver: &dyn Driver, beside: Option<l
         resolv_conf: spec.resolv_conf.clone(),
         hosts: spec.hosts.clone(),
         last_words: spec.last_words.clone(),
+        processors: spec.limits.cpu_millis.map(|millis| millis.div_ceil(1000)),
         log_bytes: spec.limits.log_bytes,
         user_processes: (!shared.cgroups.enforced().processes).then_some(spec.limits.pids.into()),
         main: Main {

@@ -3,8 +3,7 @@
 import ctypes, errno, os, sys
 
 inside = (
-    open("/proc/1/comm").read().strip() in ("asb-supervisor", "init")
-    and os.path.exists("/.asb/sandboxd")
+    os.path.exists("/.asb/sandboxd")
     # Only gVisor's own kernel has this file, and counts ids from 0.
     and (int(open("/proc/self/uid_map").read().split()[1]) >= 0x40000000 or os.path.exists("/proc/sentry-meminfo"))
 )

@@ -40,7 +40,7 @@ except BlockingIOError: print(count)";
     assert_eq!(session.control.wait().await.expect("ends"), Exit::Code(0));
     let mut count = [0; 2];
     tokio::io::AsyncReadExt::read_exact(&mut session.stdout, &mut count).await.expect("printed");
-    assert_eq!(&count, b"30", "supervisor and forker have the other two");
+    assert_eq!(&count, b"29", "supervisor, what idles and the forker have the other three");
     assert!(sandbox.exec(&shell("true")).await.is_ok() || sandbox.delete().await.is_ok());
     world.finish().await;
 }
@@ -78,6 +78,88 @@ print((time.process_time() - cpu) / (time.monotonic() - wall))";
     let share: f64 = output.stdout.trim().parse().expect("a number");
     assert!(share < 0.5, "used {share} of a processor");
     world.finish().await;
+}
+
+/// Programs that size themselves by what they find, each with its own way to ask: bytes of memory, or processors.
+const RUNTIMES: [(&str, &[&str], &str); 4] = [
+    ("node", &["node", "-p", "process.constrainedMemory()"], "268435456"),
+    ("python3", &["python3", "-c", "import os; print(os.cpu_count())"], "1"),
+    (
+        "java",
+        &["java", "-XX:MaxRAMPercentage=50", "-XX:+PrintFlagsFinal", "-version"],
+        " MaxHeapSize                              = 134217728 ",
+    ),
+    ("java", &["java", "-XshowSettings:system", "-version"], "Effective CPU Count: 1"),
+];
+
+/// Go 1.25 and later ask how much processor time they get.
+const GO: &str = "package main
+
+import \"runtime\"
+
+func main() { println(runtime.GOMAXPROCS(0)) }
+";
+
+on_drivers! {
+    [native: Native, runc: Runc, crun: Crun]
+    [language_runtimes_size_themselves_by_the_limits_of_their_sandbox]
+}
+
+async fn language_runtimes_size_themselves_by_the_limits_of_their_sandbox(world: World) {
+    let built = go_program();
+    let mut spec = world.spec(&[]);
+    (spec.limits.memory_bytes, spec.limits.cpu_millis) = (Some(256 << 20), Some(1000));
+    if let Some(directory) = &built {
+        spec.mounts.push(volume(directory.path(), "/go-program"));
+    }
+    let sandbox = world.native.start(&spec).await.expect("starts");
+    let files = "cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null";
+    assert_eq!(run(&sandbox, &shell(files)).await.stdout, "268435456\n", "in either version");
+    for (program, command, expected) in RUNTIMES {
+        if !is_here(program) {
+            eprintln!("{program} is not on this machine");
+            continue;
+        }
+        let output = run(&sandbox, &exec(command)).await;
+        let said = output.stdout + &output.stderr;
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ");
+        assert!(words(&said).contains(&words(expected)), "{command:?}: {said}");
+    }
+    if built.is_some() {
+        // It does not go below two, where there are two.
+        let expected = std::thread::available_parallelism().expect("known").get().min(2);
+        assert_eq!(run(&sandbox, &exec(&["/go-program/size"])).await.stderr, format!("{expected}\n"));
+    }
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn sandbox_without_a_limit_of_time_is_told_of_every_processor() {
+    let world = World::new();
+    let sandbox = world.native.start(&world.spec(&[])).await.expect("starts");
+    let online = "/sys/devices/system/cpu/online";
+    let inside = run(&sandbox, &exec(&["cat", online])).await.stdout;
+    assert_eq!(inside, std::fs::read_to_string(online).expect("readable"));
+    world.finish().await;
+}
+
+fn is_here(program: &str) -> bool {
+    std::process::Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
+}
+
+/// A program that prints how many processors Go uses; `None`: there is no Go that asks.
+fn go_program() -> Option<tempfile::TempDir> {
+    let version = std::process::Command::new("go").args(["env", "GOVERSION"]).output().ok()?;
+    let version = String::from_utf8(version.stdout).ok()?;
+    let minor: u32 = version.trim().strip_prefix("go1.")?.split('.').next()?.parse().ok()?;
+    let directory = tempfile::tempdir().expect("temporary directory");
+    std::fs::write(directory.path().join("size.go"), GO).expect("written");
+    let built = std::process::Command::new("go")
+        .args(["build", "-o", "size", "size.go"])
+        .env("CGO_ENABLED", "0")
+        .current_dir(directory.path())
+        .status();
+    (minor >= 25 && built.is_ok_and(|status| status.success())).then_some(directory)
 }
 
 #[tokio::test]

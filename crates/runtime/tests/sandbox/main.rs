@@ -16,6 +16,7 @@ mod kernel;
 mod life;
 mod limits;
 mod privileged;
+mod process_one;
 mod quota;
 mod slot;
 mod supervisor;

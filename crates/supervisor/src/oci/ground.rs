@@ -94,10 +94,11 @@ fn seal(place: &Path) -> Result<()> {
     let path = "/proc/self/mountinfo";
     let mounts = std::fs::read_to_string(path).step_at("read", path)?;
     for (at, kind) in mounted(&mounts) {
-        if kind == "cgroup2" && at != Path::new("/sys/fs/cgroup") {
+        let is_theirs = at.starts_with(place);
+        if kind == "cgroup2" && at != Path::new("/sys/fs/cgroup") && !is_theirs {
             // Beside the first version it only leads runtimes to believe that they cannot work.
             rustix::mount::unmount(&at, UnmountFlags::DETACH).step_at("unmount", &at)?;
-        } else if !at.starts_with(place) && !at.starts_with("/proc") {
+        } else if !is_theirs && !at.starts_with("/proc") {
             seal_one(&at).step_at("make read-only", &at)?;
         }
     }

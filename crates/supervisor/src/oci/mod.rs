@@ -3,7 +3,7 @@
 //! ```text
 //! supervisor: process 1 of a pid namespace, in a mount namespace and the sandbox's network of its own
 //!  ├─ RUNTIME run, exec, kill: come and go
-//!  └─ the container, with namespaces of its own inside: process 1 is `first`, below it the programs
+//!  └─ the container, with namespaces of its own inside: process 1 is `container_init`, below it the programs
 //! ```
 //!
 //! The root is mounted here, where only the runtime sees it, and the runtime keeps its state in memory here too. Programs
@@ -35,11 +35,12 @@ use crate::identity::Unmapped;
 use crate::init::{self, Begun, Kept};
 use crate::inside::Inside;
 use crate::log::Log;
+use crate::main_process::MainProcess;
 use crate::serve::{Server, Way, signals};
 use crate::spawn::Program;
 use crate::step::{Result, Step};
 use crate::streams::MainStreams;
-use crate::{rights, root, skeleton};
+use crate::{cgroups, rights, root, skeleton};
 
 /// Where the runtime keeps its own state.
 const STATE: &str = "state";
@@ -92,6 +93,7 @@ pub fn begin(slot: &Slot, launch: Launch, oci: Oci, kept: Kept, shared: Option<S
         ground::show_volumes(&inside, &launch, &place, &mut config)?;
     } else {
         skeleton::sysfs(&inside, launch.privileged)?;
+        cgroups::show(&inside, slot, &launch, &scratch)?;
     }
     shared.iter().try_for_each(|shared| ground::shared_memory(shared, &place, &mut config))?;
     let last_words = launch.last_words.as_ref();
@@ -114,7 +116,7 @@ pub fn begin(slot: &Slot, launch: Launch, oci: Oci, kept: Kept, shared: Option<S
     for kind in ["uidMappings", "gidMappings"] {
         config["linux"][kind] = json!([{"containerID": 0, "hostID": slot.first_id, "size": launch::IDS}]);
     }
-    let first = [launch::INIT, crate::first::COMMAND].map(str::to_owned);
+    let first = [launch::INIT, crate::container_init::COMMAND].map(str::to_owned);
     config["process"] =
         process(&config["process"], &main, first.into_iter().chain(main.argv.clone()), terminal);
     let process = config["process"].clone();
@@ -126,7 +128,12 @@ pub fn begin(slot: &Slot, launch: Launch, oci: Oci, kept: Kept, shared: Option<S
     let entered = outside.map_or(Ok(()), |outside| rights::enter(&outside, None));
     entered.step("enter the supervisor's user namespace")?;
     rights::keep_nothing_but_ids(privileged)?;
-    Ok((Server::new(Way::Oci(container), kept.listener, signals, streams), log, Some(main), last_words))
+    Ok((
+        Server::new(Way::Oci(container), kept.listener, signals, streams),
+        log,
+        MainProcess::new(main, false),
+        last_words,
+    ))
 }
 
 impl Container {

@@ -27,15 +27,25 @@ pub fn run(argv: Vec<String>) -> ExitCode {
         }
     };
     let main = if argv.is_empty() { None } else { Some(start(argv)) };
+    ExitCode::from(serve(&signals, main))
+}
+
+/// Stands in for a main process: reaps, until it is told to stop.
+pub fn idle() -> ! {
+    exit(signals().map_or(NOT_EXECUTABLE, |signals| i32::from(serve(&signals, None))))
+}
+
+/// Until the main process ends, or a signal ends this one; answers with the exit code.
+fn serve(signals: &OwnedFd, main: Option<Pid>) -> u8 {
     loop {
-        let signal = next_signal(&signals);
+        let signal = next_signal(signals);
         match (signal, main) {
             (libc::SIGCHLD, _) => {
                 if let Some(code) = reap(main) {
-                    return ExitCode::from(code);
+                    return code;
                 }
             }
-            (libc::SIGTERM | libc::SIGINT | libc::SIGQUIT, None) => return ExitCode::SUCCESS,
+            (libc::SIGTERM | libc::SIGINT | libc::SIGQUIT, None) => return 0,
             (_, None) => {}
             // SAFETY: has no memory effects. The pid is that of a child not yet reaped.
             (_, Some(main)) => drop(unsafe { libc::kill(main.as_raw_nonzero().get(), signal) }),
