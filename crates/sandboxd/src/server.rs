@@ -85,6 +85,7 @@ fn bind(host: IpAddr, ports: &[Port]) -> Result<Vec<StdListener>, String> {
 async fn serve(listeners: Vec<StdListener>, state: Arc<State>, options: &Options) -> std::io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    process::adopt_orphans();
     tokio::spawn(process::watch_children()?);
     let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     for listener in listeners {

@@ -13,7 +13,7 @@ pub use capture::{Captured, Limits, run};
 pub use child::{Child, Exit};
 pub use held::Held;
 pub use port::{Port, register};
-pub use reaper::watch as watch_children;
+pub use reaper::{adopt_orphans, watch as watch_children};
 pub use ring::{Next, Ring, Source};
 pub use spawn::{Cwd, Failure, Input, Spawned, Wanted};
 pub use table::{Entry, InputError, MAX_PROCESSES, Refused, Slot, Table};

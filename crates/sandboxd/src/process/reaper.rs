@@ -2,12 +2,18 @@
 //!
 //! A child is watched by its pidfd. Where the kernel has none (gVisor), and as the first process of a container, which has
 //! orphans to reap, SIGCHLD is handled instead; a handler would interrupt every wait, so it is not installed otherwise.
+//!
+//! Elsewhere what commands leave behind would come to the container's first process, which may reap nothing. So it comes
+//! here ([`adopt_orphans`]), and is reaped when the next command has ended.
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
+use rustix::process::{
+    Pid, PidfdFlags, WaitId, WaitIdOptions, getpid, pidfd_open, set_child_subreaper, waitid,
+};
 use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -20,11 +26,13 @@ static ENDED: LazyLock<watch::Sender<u64>> = LazyLock::new(|| watch::Sender::new
 static OWNED: LazyLock<Mutex<HashSet<Pid>>> = LazyLock::new(Mutex::default);
 /// Children that were killed when their owner went away.
 static ABANDONED: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
+/// Whether orphans come to this process.
+static ADOPTS: AtomicBool = AtomicBool::new(false);
 
 /// Reaps until the end of the program. Must run on the main thread, which is the one that spawns.
 pub fn watch() -> std::io::Result<impl Future<Output = ()> + Send> {
     let adopts = std::process::id() == 1;
-    let has_pidfd = pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).is_ok();
+    let has_pidfd = pidfd_open(getpid(), PidfdFlags::empty()).is_ok();
     let mut signals = (adopts || !has_pidfd).then(|| signal(SignalKind::child())).transpose()?;
     Ok(async move {
         let Some(signals) = &mut signals else { return };
@@ -36,6 +44,13 @@ pub fn watch() -> std::io::Result<impl Future<Output = ()> + Send> {
             }
         }
     })
+}
+
+/// Has the processes that commands leave behind become children of this one.
+pub fn adopt_orphans() {
+    // Where the kernel cannot do that, they are the first process's, as in any container.
+    let adopts = set_child_subreaper(Some(getpid())).is_ok();
+    ADOPTS.store(adopts, Ordering::Relaxed);
 }
 
 pub fn subscribe() -> watch::Receiver<u64> {
@@ -50,7 +65,9 @@ pub fn own(pid: Pid) {
 pub fn release(pid: Pid, handle: Option<Arc<AsyncFd<OwnedFd>>>) {
     lock(&OWNED).remove(&pid);
     lock(&ABANDONED).retain(|&pid| !reap(pid));
-    if reap(pid) {
+    let reaped = reap(pid);
+    reap_ended();
+    if reaped {
         return;
     }
     match (handle, tokio::runtime::Handle::try_current()) {
@@ -73,14 +90,23 @@ fn reap(pid: Pid) -> bool {
     !matches!(waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG), Ok(None))
 }
 
-/// The first process of a container inherits what others left behind. It asks for each child by number: waiting for any
-/// child would return the first one that has ended again and again, and that may be one with an owner.
+/// Reaps what others left behind. It asks for each child by number: waiting for any child would return the first one that
+/// has ended again and again, and that may be one with an owner.
 fn reap_orphans() {
-    let Ok(children) = std::fs::read_to_string("/proc/1/task/1/children") else { return };
+    let own = getpid().as_raw_nonzero();
+    let Ok(children) = std::fs::read_to_string(format!("/proc/{own}/task/{own}/children")) else { return };
     let owned = lock(&OWNED);
     let children = children.split_ascii_whitespace().filter_map(|text| Pid::from_raw(text.parse().ok()?));
     for orphan in children.filter(|pid| !owned.contains(pid)) {
         reap(orphan);
+    }
+}
+
+/// Reaps orphans, if any child has ended.
+fn reap_ended() {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    if ADOPTS.load(Ordering::Relaxed) && matches!(waitid(WaitId::All, options), Ok(Some(_))) {
+        reap_orphans();
     }
 }
 

@@ -4,6 +4,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 
+use serde_json::json;
+
 use crate::support::{Daemon, port_in};
 
 #[test]
@@ -63,6 +65,31 @@ fn an_idle_timeout_of_zero_closes_no_connection() {
             stream.read_exact(&mut answer[14..]).unwrap();
         }
     }
+}
+
+/// The main process of a container may reap nothing, and what is not reaped counts as a process of the sandbox.
+#[test]
+fn what_commands_leave_behind_is_reaped_when_it_has_ended() {
+    let daemon = Daemon::start();
+    let begun = daemon.execute(
+        &json!({"command": "sh -c 'for i in 1 2 3; do (sleep 0.1 &); done; sleep 5 > /dev/null & echo $!'"}),
+    );
+    assert_eq!(begun["exit_code"], 0, "{begun}");
+    let zombies = || {
+        let own = daemon.children();
+        assert!(!own.is_empty(), "the one that goes on is the daemon's");
+        let state = |pid: &String| std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        own.iter().filter(|pid| state(pid).contains(") Z ")).count()
+    };
+    crate::support::eventually("none is left", || {
+        daemon.run("true");
+        zombies() == 0 && daemon.children().len() == 1
+    });
+    daemon.run(&format!("kill {}", begun["stdout"].as_str().unwrap().trim()));
+    crate::support::eventually("nor the last one", || {
+        daemon.run("true");
+        daemon.children().is_empty()
+    });
 }
 
 #[test]

@@ -68,6 +68,13 @@ impl Daemon {
         fs::read_dir(format!("/proc/{}/fd", self.process.id())).unwrap().count()
     }
 
+    /// Its child processes, also those that have ended and are not reaped.
+    pub fn children(&self) -> Vec<String> {
+        let id = self.process.id();
+        let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap();
+        children.split_whitespace().map(str::to_owned).collect()
+    }
+
     /// A path below the base directory.
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join("base").join(name)
