@@ -32,6 +32,8 @@ mod store;
 mod turn;
 mod users;
 
+use std::collections::HashMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -197,6 +199,26 @@ impl Images {
         users: impl FnOnce() -> Result<Vec<User>, Error>,
     ) -> Result<(Record, Removed), Error> {
         self.store.remove(name, users)
+    }
+
+    /// Keeps the layers of an image from being removed until the lease is dropped.
+    pub fn lease(&self, record: &Record) -> Result<Lease, Error> {
+        Lease::new(&self.store, &record.layers)
+    }
+
+    /// Writes a layer of an image as an archive, for a backup. The caller holds a lease on it.
+    pub fn export_layer(&self, id: &Digest, out: impl io::Write) -> io::Result<()> {
+        self.store.export_layer(id, out)
+    }
+
+    /// Names the images of a backup again; `open` finds the archive of a layer by the hex of its digest.
+    pub fn restore<R: io::Read>(
+        &self,
+        records: &[Record],
+        open: impl Fn(&str) -> io::Result<R>,
+    ) -> Result<(), Error> {
+        let mut known = HashMap::new();
+        records.iter().try_for_each(|record| self.store.restore(record, &mut known, &open))
     }
 
     /// Removes layers and downloads that nobody has any more.

@@ -27,8 +27,8 @@ pub use crate::remove::directory as remove;
 pub use clone::{Cloned, clone};
 pub use descend::DEEPEST;
 pub use measure::{Enough, Size, measure, size};
-pub(crate) use pack::pack_where;
 pub use pack::{pack, pack_file};
+pub(crate) use pack::{pack_layer, pack_where};
 
 /// Unpacks an archive into a directory that is there. Never more than the disk has room for.
 pub fn unpack(source: impl Read, into: &Path, purpose: Purpose) -> Result<Contents, Error> {

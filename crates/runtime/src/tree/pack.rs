@@ -13,6 +13,9 @@ use rustix::io::Errno;
 
 use super::walk::{Item, walk};
 use super::{directory, xattr};
+use crate::image::layer::place::is_whiteout;
+use crate::image::layer::unpack::{DELETED, HIDE_BELOW};
+use crate::powers;
 
 /// Packs a directory: itself as `.`, everything in it below that. Sockets and devices are left out.
 pub fn pack(from: &Path, out: impl Write) -> io::Result<()> {
@@ -35,6 +38,15 @@ pub fn pack_where(
     packer.finish()
 }
 
+/// Packs an unpacked layer of an image, with its deletions in the form that archives of layers have.
+pub(crate) fn pack_layer(from: &Path, out: impl Write) -> io::Result<()> {
+    let root = directory(from)?;
+    let mut packer = Packer { is_layer: true, ..Packer::new(out) };
+    packer.directory(Path::new("."), root.as_fd(), &fstat(&root)?)?;
+    walk(&root, |item| packer.item(item).map(|()| true))?;
+    packer.finish()
+}
+
 /// Packs one file under a name.
 pub fn pack_file(file: &File, name: &OsStr, out: impl Write) -> io::Result<()> {
     let mut packer = Packer::new(out);
@@ -47,12 +59,13 @@ struct Packer<W: Write> {
     out: tar::Builder<io::BufWriter<W>>,
     /// Files with several names, by number.
     links: HashMap<u64, PathBuf>,
+    is_layer: bool,
 }
 
 impl<W: Write> Packer<W> {
     fn new(out: W) -> Self {
         let out = tar::Builder::new(io::BufWriter::with_capacity(128 << 10, out));
-        Self { out, links: HashMap::new() }
+        Self { out, links: HashMap::new(), is_layer: false }
     }
 
     fn finish(self) -> io::Result<()> {
@@ -77,13 +90,32 @@ impl<W: Write> Packer<W> {
             FileType::Fifo => {
                 self.out.append_data(&mut header(&item.stat, tar::EntryType::Fifo), item.path, io::empty())
             }
+            FileType::CharacterDevice if self.is_layer && is_whiteout(&item.stat) => {
+                let mut name = OsString::from(DELETED);
+                name.push(item.name);
+                self.mark(&item.path.with_file_name(name))
+            }
             _ => Ok(()),
         }
     }
 
     fn directory(&mut self, path: &Path, opened: BorrowedFd<'_>, stat: &Stat) -> io::Result<()> {
         self.attributes(opened)?;
-        self.out.append_data(&mut header(stat, tar::EntryType::Directory), path, io::empty())
+        self.out.append_data(&mut header(stat, tar::EntryType::Directory), path, io::empty())?;
+        let opaque = powers::here().opaque();
+        if self.is_layer && !xattr::read(&opened, |name| name == opaque.as_bytes())?.is_empty() {
+            self.mark(&path.join(HIDE_BELOW))?;
+        }
+        Ok(())
+    }
+
+    /// An empty file that says something by its name.
+    fn mark(&mut self, path: &Path) -> io::Result<()> {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(tar::EntryType::Regular);
+        header.set_mode(0o600);
+        header.set_size(0);
+        self.out.append_data(&mut header, path, io::empty())
     }
 
     fn regular(&mut self, item: &Item<'_>) -> io::Result<()> {
@@ -118,7 +150,8 @@ impl<W: Write> Packer<W> {
 
     /// Extended attributes travel in a pax header before the file.
     fn attributes(&mut self, opened: BorrowedFd<'_>) -> io::Result<()> {
-        let found = xattr::read(&opened, xattr::is_portable)?;
+        let found =
+            xattr::read(&opened, |name| xattr::is_portable(name) && !name.starts_with(b"user.overlay."))?;
         let named =
             |(name, value): (OsString, Vec<u8>)| (format!("SCHILY.xattr.{}", name.to_string_lossy()), value);
         let records: Vec<_> = found.into_iter().map(named).collect();

@@ -45,6 +45,36 @@ fn unpacked(entries: &[(tar::EntryType, &str, &str, u32)]) -> (tempfile::TempDir
 }
 
 #[test]
+fn layer_comes_back_with_its_deletions() {
+    let (from, to) = (tempfile::tempdir().expect("made"), tempfile::tempdir().expect("made"));
+    let upper = [
+        (Directory, "opaque", "", 0o755),
+        (Regular, "opaque/.wh..wh..opq", "", 0),
+        (Regular, "opaque/above", "new", 0o644),
+        (Regular, ".wh.gone", "", 0),
+        (Directory, "plain", "", 0o755),
+        (Regular, "plain/file", "text", 0o4711),
+    ];
+    unpack(&*archive(&upper), from.path(), Purpose::Layer).expect("unpacked");
+    let mut packed = Vec::new();
+    pack_layer(from.path(), &mut packed).expect("packed");
+    unpack(&*packed, to.path(), Purpose::Layer).expect("unpacked again");
+    for root in [from.path(), to.path()] {
+        let gone = std::fs::symlink_metadata(root.join("gone")).expect("there");
+        assert!(gone.file_type().is_char_device() && gone.rdev() == 0);
+        let names: Vec<_> = std::fs::read_dir(root.join("opaque")).expect("readable").collect();
+        assert_eq!(names.len(), 1, "{names:?}");
+        let hides = |name: &str| {
+            let opened = directory(&root.join(name)).expect("opened");
+            let opaque = crate::powers::here().opaque();
+            !xattr::read(&opened, |name| name == opaque.as_bytes()).expect("read").is_empty()
+        };
+        assert!(hides("opaque") && !hides("plain"));
+        assert_eq!(std::fs::metadata(root.join("plain/file")).expect("there").mode() & 0o7777, 0o4711);
+    }
+}
+
+#[test]
 fn volume_comes_back_as_it_was() {
     let (from, to) = (tempfile::tempdir().expect("made"), tempfile::tempdir().expect("made"));
     let path = |name: &str| from.path().join(name);

@@ -28,8 +28,8 @@ const BUFFER: usize = 128 << 10;
 const ENTRY_BYTES: u64 = 512;
 /// Skipped entries that are remembered; nobody reads more.
 const REMEMBERED: usize = 20;
-const HIDE_BELOW: &[u8] = b".wh..wh..opq";
-const DELETED: &[u8] = b".wh.";
+pub(crate) const HIDE_BELOW: &str = ".wh..wh..opq";
+pub(crate) const DELETED: &str = ".wh.";
 
 /// What an archive is, which decides what its entries may ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,11 +115,11 @@ impl Unpacker<'_> {
         }
         let name = path.file_name().unwrap_or_default().as_bytes();
         let is_layer = self.purpose == Purpose::Layer;
-        if is_layer && name == HIDE_BELOW {
+        if is_layer && name == HIDE_BELOW.as_bytes() {
             let directory = path.parent().unwrap_or(Path::new(""));
             return self.hide_below(directory);
         }
-        if let Some(deleted) = name.strip_prefix(DELETED).filter(|_| is_layer) {
+        if let Some(deleted) = name.strip_prefix(DELETED.as_bytes()).filter(|_| is_layer) {
             return self.delete(&path, deleted);
         }
         let spot = self.place.spot(&path, &mut self.contents.implied)?;

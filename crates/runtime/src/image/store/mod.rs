@@ -14,6 +14,7 @@
 //! A layer and a name appear whole or not at all: both are made in `tmp` and renamed. Layers are removed only while the lock
 //! is held and neither a name nor a lease nor a sandbox has them.
 
+mod backup;
 mod clean;
 mod lease;
 mod record;
