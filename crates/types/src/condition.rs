@@ -32,6 +32,8 @@ pub mod reason {
     pub const SANDBOX_NOT_READY: &str = "SandboxNotReady";
     pub const SANDBOX_SUSPENDED: &str = "SandboxSuspended";
     pub const TEMPLATE_NOT_FOUND: &str = "TemplateNotFound";
+    /// A volume of a running Sandbox is gone. Not in the reference implementation.
+    pub const VOLUME_LOST: &str = "VolumeLost";
     pub const VOLUME_CLAIM_TEMPLATES_ERROR: &str = "VolumeClaimTemplatesError";
     pub const WARM_POOL_NOT_FOUND: &str = "WarmPoolNotFound";
 }

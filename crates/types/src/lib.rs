@@ -7,6 +7,7 @@
 //! | `condition` | condition types and reasons, and the rule by which conditions are updated |
 //! | `key`, `name` | labels and annotations; hashes and names of children |
 //! | `conversion` | the same objects at `v1alpha1`, without losing anything on the way |
+//! | `quantity` | amounts of resources: `500m`, `1.5Gi` |
 //! | `crd`, `schemas` | the CustomResourceDefinitions, generated from code |
 
 pub mod blueprint;
@@ -17,6 +18,7 @@ pub mod crd;
 pub mod key;
 mod kind;
 pub mod name;
+pub mod quantity;
 pub mod sandbox;
 pub mod schemas;
 pub mod template;
@@ -24,6 +26,7 @@ pub mod warm_pool;
 
 pub use blueprint::{PodFailurePolicy, PodTemplate, TemplateMetadata, VolumeClaimTemplate};
 pub use claim::{Claim, ClaimShutdownPolicy, ClaimSpec, ClaimStatus};
+pub use quantity::Quantity;
 pub use sandbox::{OperatingMode, Sandbox, SandboxSpec, SandboxStatus, ShutdownPolicy};
 pub use template::{Template, TemplateSpec};
 pub use warm_pool::{WarmPool, WarmPoolSpec, WarmPoolStatus};
