@@ -10,6 +10,8 @@ const LABEL_1035: &str = "a DNS-1035 label must consist of lower case alphanumer
 const QUALIFIED: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 const VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
 
+const CONFIG_KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
+
 /// All annotations of an object together.
 const ANNOTATION_BYTES: usize = 256 << 10;
 
@@ -45,9 +47,11 @@ impl Rule {
     /// What is wrong with `name`, if anything.
     pub fn check(self, name: &str) -> Option<String> {
         match self {
-            Rule::Subdomain if name.len() > 253 => Some("must be no more than 253 bytes".into()),
+            Rule::Subdomain if name.len() > 253 => Some("must be no more than 253 characters".into()),
             Rule::Subdomain => (!name.split('.').all(dns_label)).then(|| SUBDOMAIN.to_owned()),
-            Rule::Label | Rule::Label1035 if name.len() > 63 => Some("must be no more than 63 bytes".into()),
+            Rule::Label | Rule::Label1035 if name.len() > 63 => {
+                Some("must be no more than 63 characters".into())
+            }
             Rule::Label => (!dns_label(name)).then(|| LABEL.to_owned()),
             Rule::Label1035 => {
                 let valid = dns_label(name) && name.starts_with(|c: char| c.is_ascii_lowercase());
@@ -72,7 +76,7 @@ pub(crate) fn dns_label(text: &str) -> bool {
 pub(crate) fn port(name: &str) -> Vec<&'static str> {
     let letter = |b: u8| b.is_ascii_lowercase();
     let rules = [
-        (name.len() <= 15, "must be no more than 15 bytes"),
+        (name.len() <= 15, "must be no more than 15 characters"),
         (
             !name.is_empty() && name.bytes().all(|b| letter(b) || b.is_ascii_digit() || b == b'-'),
             "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)",
@@ -82,6 +86,27 @@ pub(crate) fn port(name: &str) -> Vec<&'static str> {
         (!name.starts_with('-') && !name.ends_with('-'), "must not begin or end with a hyphen"),
     ];
     rules.into_iter().filter(|(holds, _)| !holds).map(|(_, why)| why).collect()
+}
+
+/// What is wrong with a key of a ConfigMap or Secret.
+pub(crate) fn config_key(key: &str) -> Vec<&'static str> {
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    let rules = [
+        (key.len() <= 253, "must be no more than 253 characters"),
+        (!key.is_empty() && key.bytes().all(allowed), CONFIG_KEY),
+        (key != ".", "must not be '.'"),
+        (key != "..", "must not be '..'"),
+        (!key.starts_with("..") || key == "..", "must not start with '..'"),
+    ];
+    rules.into_iter().filter(|(holds, _)| !holds).map(|(_, why)| why).collect()
+}
+
+/// What is wrong with the name of an environment variable, if anything.
+pub(crate) fn variable(name: &str) -> Option<&'static str> {
+    let printable = |c: char| matches!(c, ' '..='~') && c != '=';
+    (!name.chars().all(printable)).then_some(
+        "a valid environment variable name must consist only of printable ASCII characters other than '='",
+    )
 }
 
 fn qualified_part(text: &str) -> bool {

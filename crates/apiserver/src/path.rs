@@ -7,6 +7,8 @@ pub(crate) enum Path<'a> {
     Root,
     Field(&'a Path<'a>, &'a str),
     Item(&'a Path<'a>, usize),
+    /// An entry of a map, by its key.
+    Key(&'a Path<'a>, &'a str),
 }
 
 impl Path<'_> {
@@ -22,6 +24,7 @@ impl fmt::Display for Path<'_> {
             Path::Field(Path::Root, name) => f.write_str(name),
             Path::Field(parent, name) => write!(f, "{parent}.{name}"),
             Path::Item(parent, at) => write!(f, "{parent}[{at}]"),
+            Path::Key(parent, key) => write!(f, "{parent}[{key}]"),
         }
     }
 }
@@ -47,6 +50,7 @@ mod tests {
         let (spec, list) = (Path::Field(&Path::Root, "spec"), "containers");
         let list = Path::Field(&spec, list);
         assert_eq!(Path::Field(&Path::Item(&list, 1), "name").to_string(), "spec.containers[1].name");
+        assert_eq!(Path::Key(&spec, "cpu").to_string(), "spec[cpu]");
         assert_eq!(String::from(Path::Root), "");
     }
 }

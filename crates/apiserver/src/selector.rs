@@ -1,7 +1,8 @@
 //! Label and field selectors: parsing, and matching against an entry's header.
 
 use crate::status::ApiError;
-use crate::store::Meta;
+use crate::store::{Entry, Meta};
+use serde_json::Value;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Selector {
@@ -30,23 +31,31 @@ struct FieldRequirement {
     equal: bool,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 enum Field {
     Name,
     Namespace,
     /// Position in the collection's field table.
     Indexed(usize),
+    /// A field that a definition makes selectable, read from the object.
+    Path(Box<str>),
 }
 
 impl Selector {
-    /// `known` are the collection's selectable fields besides name and namespace.
-    pub fn parse(labels: &str, fields: &str, known: &[&str]) -> Result<Self, ApiError> {
-        Ok(Self { labels: parse_labels(labels)?, fields: parse_fields(fields, known)? })
+    /// `known` are the collection's selectable fields besides name and namespace, `own` those of a definition.
+    pub fn parse(labels: &str, fields: &str, known: &[&str], own: &[Box<str>]) -> Result<Self, ApiError> {
+        Ok(Self { labels: parse_labels(labels)?, fields: parse_fields(fields, known, own)? })
     }
 
-    pub fn matches(&self, meta: &Meta) -> bool {
+    pub fn matches(&self, entry: &Entry) -> bool {
+        let by_path = self.fields.iter().any(|requirement| matches!(requirement.field, Field::Path(_)));
+        self.accepts(&entry.meta, &if by_path { entry.parse() } else { Value::Null })
+    }
+
+    /// Whether an object is selected whose header is `meta`.
+    pub fn accepts(&self, meta: &Meta, object: &Value) -> bool {
         self.labels.iter().all(|requirement| requirement.matches(meta))
-            && self.fields.iter().all(|requirement| requirement.matches(meta))
+            && self.fields.iter().all(|requirement| requirement.matches(meta, object))
     }
 
     pub fn is_empty(&self) -> bool {
@@ -67,13 +76,18 @@ impl Requirement {
 }
 
 impl FieldRequirement {
-    fn matches(&self, meta: &Meta) -> bool {
-        let value = match self.field {
-            Field::Name => &*meta.name,
-            Field::Namespace => &*meta.namespace,
-            Field::Indexed(index) => meta.fields.get(index).map_or("", |value| value),
+    fn matches(&self, meta: &Meta, object: &Value) -> bool {
+        let is = match &self.field {
+            Field::Name => *meta.name == *self.value,
+            Field::Namespace => *meta.namespace == *self.value,
+            Field::Indexed(index) => meta.fields.get(*index).map_or("", |value| value) == self.value,
+            Field::Path(path) => match path.split('.').fold(object, |at, part| &at[part]) {
+                Value::Null => self.value.is_empty(),
+                Value::String(text) => *text == self.value,
+                other => *other.to_string() == *self.value,
+            },
         };
-        (value == self.value) == self.equal
+        is == self.equal
     }
 }
 
@@ -136,7 +150,7 @@ fn parse_term(term: &str) -> Option<Requirement> {
     requirement(term, Test::Exists)
 }
 
-fn parse_fields(text: &str, known: &[&str]) -> Result<Vec<FieldRequirement>, ApiError> {
+fn parse_fields(text: &str, known: &[&str], own: &[Box<str>]) -> Result<Vec<FieldRequirement>, ApiError> {
     text.split(',')
         .filter(|term| !term.trim().is_empty())
         .map(|term| {
@@ -153,6 +167,7 @@ fn parse_fields(text: &str, known: &[&str]) -> Result<Vec<FieldRequirement>, Api
                 match name.trim() {
                     "metadata.name" => Field::Name,
                     "metadata.namespace" => Field::Namespace,
+                    other if own.iter().any(|field| **field == *other) => Field::Path(other.into()),
                     other => Field::Indexed(known.iter().position(|k| *k == other).ok_or_else(|| {
                         ApiError::bad_request(format!("field label not supported: {other}"))
                     })?),
@@ -187,24 +202,25 @@ mod tests {
             ("!missing", true),
             ("", true),
         ] {
-            let selector = Selector::parse(text, "", &[]).expect(text);
-            assert_eq!(selector.matches(&object), want, "{text}");
+            let selector = Selector::parse(text, "", &[], &[]).expect(text);
+            assert_eq!(selector.accepts(&object, &Value::Null), want, "{text}");
         }
     }
 
     #[test]
     fn malformed_selectors_are_refused() {
         for text in ["a in b", "=x", "a in (b", "a=b,", "a=b c"] {
-            assert!(Selector::parse(text, "", &[]).is_err(), "{text}");
+            assert!(Selector::parse(text, "", &[], &[]).is_err(), "{text}");
         }
     }
 
     #[test]
     fn fields_match_by_table() {
         let known = ["spec.nodeName"];
-        let selector = Selector::parse("", "spec.nodeName=node-1,metadata.name!=db", &known).expect("valid");
-        assert!(selector.matches(&meta(&[])));
-        let error = Selector::parse("", "spec.color=red", &known).expect_err("not in the table");
+        let selector =
+            Selector::parse("", "spec.nodeName=node-1,metadata.name!=db", &known, &[]).expect("valid");
+        assert!(selector.accepts(&meta(&[]), &Value::Null));
+        let error = Selector::parse("", "spec.color=red", &known, &[]).expect_err("not in the table");
         assert_eq!(error.message, "field label not supported: spec.color");
     }
 }

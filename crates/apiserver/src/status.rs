@@ -59,6 +59,10 @@ impl FieldError {
         }
     }
 
+    pub fn not_found(field: impl Into<String>, value: &Value) -> Self {
+        Self { field: field.into(), reason: "FieldValueNotFound", message: format!("Not found: {value}") }
+    }
+
     pub fn too_long(field: impl Into<String>, max: usize) -> Self {
         Self {
             field: field.into(),

@@ -123,3 +123,106 @@ async fn a_stricter_schema_does_not_lock_old_objects() {
         world.patch(&format!("{GADGETS}/a"), MERGE, json!({ "metadata": { "labels": { "x": "y" } } })).await;
     assert_eq!(labelled.code, 200, "{}", labelled.body);
 }
+
+const POLICIES: &str = "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies";
+
+fn policy(spec: Value) -> Value {
+    json!({ "metadata": { "name": "n" }, "spec": spec })
+}
+
+#[tokio::test]
+async fn a_policy_with_a_typo_is_refused() {
+    let world = World::new().await;
+    let block =
+        |cidr: &str| json!({ "podSelector": {}, "egress": [{ "to": [{ "ipBlock": { "cidr": cidr } }] }] });
+    assert_eq!(
+        refusal(&world, POLICIES, policy(block("1.2.3.4/99"))).await,
+        "NetworkPolicy.networking.k8s.io \"n\" is invalid: spec.egress[0].to[0].ipBlock.cidr: Invalid value: \"1.2.3.4/99\": must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
+    );
+    let types = json!({ "podSelector": {}, "policyTypes": ["egress"] });
+    assert!(
+        refusal(&world, POLICIES, policy(types)).await.contains("supported values: \"Ingress\", \"Egress\"")
+    );
+    let typo = json!({ "podSelecter": { "matchLabels": { "app": "x" } } });
+    let strict = world.call("POST", &format!("{POLICIES}?fieldValidation=Strict"), policy(typo)).await;
+    assert_eq!(strict.body["message"], "strict decoding error: unknown field \"spec.podSelecter\"");
+    let made = world.create(POLICIES, policy(json!({ "ingress": [{ "ports": [{ "port": 80 }] }] }))).await;
+    assert_eq!(made["spec"]["podSelector"], json!({}), "every Pod of the namespace, as in Kubernetes");
+    assert_eq!(made["spec"]["policyTypes"], json!(["Ingress"]));
+    assert_eq!(made["spec"]["ingress"][0]["ports"][0]["protocol"], "TCP");
+}
+
+#[tokio::test]
+async fn a_pod_is_refused_with_all_that_is_wrong_with_it() {
+    let world = World::new().await;
+    let mut wrong = pod("p");
+    wrong["spec"]["restartPolicy"] = "always".into();
+    wrong["spec"]["containers"][0]["resources"] =
+        json!({ "limits": { "cpu": "1" }, "requests": { "cpu": 2 } });
+    let answer = world.call("POST", PODS, wrong).await;
+    let causes = answer.body["details"]["causes"].as_array().expect("causes").clone();
+    let shown: Vec<_> = causes
+        .iter()
+        .map(|c| (c["reason"].as_str().expect("a reason"), c["field"].as_str().expect("a field")))
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            ("FieldValueInvalid", "spec.containers[0].resources.requests"),
+            ("FieldValueNotSupported", "spec.restartPolicy")
+        ]
+    );
+    let message = answer.body["message"].as_str().expect("a message");
+    assert!(
+        message.contains("Invalid value: \"2\": must be less than or equal to cpu limit of 1"),
+        "{message}"
+    );
+}
+
+#[tokio::test]
+async fn secrets_and_config_maps_have_a_largest_size() {
+    let world = World::new().await;
+    let large = "x".repeat(1 << 20);
+    let mut map = config_map("m");
+    map["data"]["key"] = large.clone().into();
+    world.create(MAPS, map.clone()).await;
+    map["metadata"]["name"] = "n".into();
+    map["data"]["more"] = "x".into();
+    assert_eq!(
+        refusal(&world, MAPS, map).await,
+        "ConfigMap \"n\" is invalid: []: Too long: may not be more than 1048576 bytes"
+    );
+    let secret = json!({ "metadata": { "name": "s" }, "stringData": { "a": large, "b": "x" } });
+    let path = "/api/v1/namespaces/default/secrets";
+    assert_eq!(
+        refusal(&world, path, secret).await,
+        "Secret \"s\" is invalid: data: Too long: may not be more than 1048576 bytes"
+    );
+}
+
+#[tokio::test]
+async fn definitions_must_be_structural_with_rules_that_compile() {
+    let world = World::new().await;
+    let other = |schema: Value| {
+        let mut crd = gadgets();
+        crd["metadata"]["name"] = "others.example.com".into();
+        crd["spec"]["names"] = json!({ "plural": "others", "kind": "Other" });
+        crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = schema;
+        crd
+    };
+    let at = "CustomResourceDefinition.apiextensions.k8s.io \"others.example.com\" is invalid: spec.validation.openAPIV3Schema";
+    let untyped = json!({ "type": "object", "properties": { "spec": {} } });
+    assert_eq!(
+        refusal(&world, CRDS, other(untyped)).await,
+        format!("{at}.properties[spec].type: Required value: must not be empty for specified object fields")
+    );
+    let broken = json!({ "type": "object", "properties": { "spec": { "type": "object", "x-kubernetes-validations": [{ "rule": "self.a >" }] } } });
+    let message = refusal(&world, CRDS, other(broken)).await;
+    assert!(
+        message
+            .starts_with(&format!("{at}.properties[spec].x-kubernetes-validations[0].rule: Invalid value")),
+        "{message}"
+    );
+    let open = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    world.create(CRDS, other(open)).await;
+}

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use asb_types::schemas;
 use serde_json::{Value, json};
 
+use super::absent::ABSENT;
 use super::resource::{Form, Resource, Version};
 use crate::status::qualified;
 
@@ -24,7 +25,11 @@ pub(crate) fn selectable_fields(collection: &str) -> &'static [&'static str] {
             "involvedObject.namespace",
             "involvedObject.kind",
             "involvedObject.uid",
+            "involvedObject.apiVersion",
+            "involvedObject.resourceVersion",
+            "involvedObject.fieldPath",
             "reason",
+            "reportingComponent",
             "type",
         ],
         "secrets" => &["type"],
@@ -94,6 +99,14 @@ const ROWS: &[Row] = &[
     )
     .cluster(),
     row(
+        "authorization.k8s.io",
+        "selfsubjectrulesreviews",
+        "selfsubjectrulesreview",
+        "SelfSubjectRulesReview",
+    )
+    .cluster(),
+    row("authentication.k8s.io", "selfsubjectreviews", "selfsubjectreview", "SelfSubjectReview").cluster(),
+    row(
         "apiextensions.k8s.io",
         "customresourcedefinitions",
         "customresourcedefinition",
@@ -105,13 +118,17 @@ const ROWS: &[Row] = &[
 ];
 
 pub(super) fn resources() -> Vec<Arc<Resource>> {
-    ROWS.iter().map(|row| Arc::new(resource(row))).collect()
+    let absent = ABSENT.iter().map(|absent| {
+        let row = row(absent.group, absent.plural, absent.singular, absent.kind).short(absent.short);
+        Resource { form: Form::Absent, ..resource(&row) }
+    });
+    ROWS.iter().map(resource).chain(absent).map(Arc::new).collect()
 }
 
 fn resource(row: &Row) -> Resource {
     let form = match row.group {
         "events.k8s.io" => Form::NewEvents,
-        "authorization.k8s.io" => Form::Review,
+        "authorization.k8s.io" | "authentication.k8s.io" => Form::Review,
         "metrics.k8s.io" => Form::Live,
         _ => Form::AsStored,
     };
@@ -152,6 +169,13 @@ fn schema(row: &Row) -> Option<Arc<str>> {
         (CORE, "pods") => json!({ "spec": parse(schemas::POD_SPEC), "status": free }),
         (CORE, "persistentvolumeclaims") => {
             json!({ "spec": parse(schemas::VOLUME_CLAIM_SPEC), "status": free })
+        }
+        ("networking.k8s.io", "networkpolicies") => {
+            let mut spec = parse(schemas::NETWORK_POLICY);
+            let peer = &spec["properties"]["ingress"]["items"]["properties"]["from"]["items"];
+            spec["properties"]["podSelector"] = peer["properties"]["podSelector"].clone();
+            spec["properties"]["policyTypes"] = json!({ "type": "array", "items": { "type": "string" } });
+            json!({ "spec": spec, "status": free })
         }
         (CORE, "configmaps") => {
             json!({ "data": text_map, "binaryData": bytes_map, "immutable": { "type": "boolean" } })

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use asb_types::conversion;
 use serde_json::{Value, json};
 
+use super::field::{Errors, Field};
 use super::resource::{Column, Form, Resource, Scale, Version};
+use super::structural;
 use crate::http::jsonpath::JsonPath;
 use crate::status::{FieldError, qualified};
 
@@ -92,20 +94,43 @@ pub(crate) fn validate(crd: &Value) -> Vec<FieldError> {
     if versions.iter().filter(|version| version["storage"] == true).count() != 1 {
         errors.push(FieldError::invalid("spec.versions", &Value::from(versions.len()), STORAGE_MESSAGE));
     }
+    check_schemas(&Field::root(crd).get("spec"), &mut errors);
     for (at, version) in versions.iter().enumerate() {
         let path = format!("spec.versions[{at}]");
         if version["name"].as_str().unwrap_or_default().is_empty() {
             errors.push(FieldError::required(format!("{path}.name"), ""));
         }
-        let schema = &version["schema"]["openAPIV3Schema"];
-        if schema.is_null() {
-            errors
-                .push(FieldError::required(format!("{path}.schema.openAPIV3Schema"), "schemas are required"));
-        } else if let Err(error) = parse_version(version).compile() {
+        // What the checks above have found is not reported again.
+        if !errors.iter().any(|error| error.field.contains("openAPIV3Schema"))
+            && let Err(error) = parse_version(version).compile()
+        {
             errors.push(FieldError::invalid(format!("{path}.schema"), &"object".into(), error));
         }
     }
     errors
+}
+
+/// Checks the schemas under the paths that kube-apiserver gives them: what all versions have in common belongs to `spec`.
+fn check_schemas(spec: &Field<'_, '_>, errors: &mut Errors) {
+    let versions = spec.get("versions");
+    let first = &versions.value[0];
+    let same = |field: &str| versions.items().all(|version| version.value[field] == first[field]);
+    let schema = &first["schema"]["openAPIV3Schema"];
+    if same("schema") && schema.is_object() {
+        structural::check(&spec.get("validation").get("openAPIV3Schema").with(schema), errors);
+    } else {
+        for version in versions.items() {
+            structural::check(&version.get("schema").get("openAPIV3Schema"), errors);
+        }
+    }
+    if same("schema") && same("selectableFields") {
+        let fields = spec.get("selectableFields");
+        return structural::check_selectable(&fields.with(&first["selectableFields"]), schema, errors);
+    }
+    for version in versions.items() {
+        let schema = &version.value["schema"]["openAPIV3Schema"];
+        structural::check_selectable(&version.get("selectableFields"), schema, errors);
+    }
 }
 
 /// The resource that a checked CRD describes.
@@ -162,6 +187,10 @@ fn parse_version(version: &Value) -> Version {
         status: text(&scale["statusReplicasPath"]),
         selector: scale["labelSelectorPath"].as_str().map(Into::into),
     });
+    let selectable = version["selectableFields"].as_array().into_iter().flatten();
+    parsed.selectable = selectable
+        .filter_map(|field| field["jsonPath"].as_str()?.strip_prefix('.').map(Into::into))
+        .collect();
     parsed.columns = version["additionalPrinterColumns"]
         .as_array()
         .into_iter()
@@ -206,6 +235,7 @@ mod tests {
         crd["spec"]["versions"][0]["storage"] = false.into();
         crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = json!({ "type": "string", "pattern": "(" });
         let fields: Vec<String> = validate(&crd).into_iter().map(|e| e.field).collect();
-        assert_eq!(fields, ["metadata.name", "spec.versions", "spec.versions[0].schema"]);
+        let at = |field: &str| format!("spec.validation.openAPIV3Schema.{field}");
+        assert_eq!(fields, ["metadata.name", "spec.versions", &at("type"), &at("pattern")]);
     }
 }

@@ -1,12 +1,18 @@
 //! Which kinds exist: the built-in ones and those of applied CustomResourceDefinitions.
 
+pub(crate) mod absent;
 pub(crate) mod builtin;
+mod claim;
 pub(crate) mod crd;
+mod data;
 mod events;
+mod field;
 pub(crate) mod pod;
+mod policy;
 mod resource;
 pub(crate) mod rules;
 pub(crate) mod service;
+mod structural;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};

@@ -42,6 +42,8 @@ pub(crate) enum Form {
     Review,
     /// Measured by the node when asked for, never stored.
     Live,
+    /// Known, but not run here: there is never one.
+    Absent,
 }
 
 #[derive(Debug)]
@@ -54,6 +56,8 @@ pub(crate) struct Version {
     pub status: bool,
     pub scale: Option<Scale>,
     pub columns: Vec<Column>,
+    /// Dotted paths of the fields that a definition makes selectable.
+    pub selectable: Vec<Box<str>>,
     /// The OpenAPI schema as JSON text; kinds without one accept everything.
     pub schema: Option<Arc<str>>,
     compiled: OnceLock<Compiled>,
@@ -105,6 +109,7 @@ impl Version {
             status: false,
             scale: None,
             columns: Vec::new(),
+            selectable: Vec::new(),
             schema,
             compiled: OnceLock::new(),
         }
@@ -138,6 +143,11 @@ impl Resource {
     pub fn is(&self, group: &str, plural: &str) -> bool {
         *self.group == *group && *self.plural == *plural
     }
+
+    /// Whether all objects can be deleted in one request: kube-apiserver does not serve that for namespaces.
+    pub fn can_empty(&self) -> bool {
+        !self.is("", "namespaces")
+    }
 }
 
 impl Target {
@@ -170,7 +180,7 @@ impl Target {
             // What is stored can be shown at every version.
             Form::Converted if conversion::convert(&mut object, &api_version).is_ok() => return object,
             Form::NewEvents => events::to_new(&mut object),
-            Form::AsStored | Form::Converted | Form::Review | Form::Live => {}
+            Form::AsStored | Form::Converted | Form::Review | Form::Live | Form::Absent => {}
         }
         object["apiVersion"] = api_version.into();
         object

@@ -1,9 +1,9 @@
 //! What particular built-in kinds need beyond a schema: defaults, initial status and extra checks.
 
-use base64::Engine as _;
 use serde_json::{Value, json};
 
-use super::{Resource, pod, service};
+use super::field::Field;
+use super::{Resource, claim, data, pod, policy, service};
 use crate::status::FieldError;
 
 /// Sets the defaults of a built-in kind.
@@ -15,10 +15,30 @@ pub(crate) fn set_defaults(resource: &Resource, object: &mut Value) {
     match (&*resource.group, &*resource.plural) {
         ("", "pods") => pod::set_defaults(object),
         ("", "services") => service::set_defaults(object),
-        ("", "secrets") => fold_string_data(object),
+        ("", "secrets") => data::fold_string_data(object),
         ("", "persistentvolumeclaims") => {
             if let Some(spec) = object.get_mut("spec") {
                 default(spec, "volumeMode", json!("Filesystem"));
+            }
+        }
+        ("", "persistentvolumes") => {
+            if let Some(spec) = object.get_mut("spec") {
+                default(spec, "volumeMode", json!("Filesystem"));
+                default(spec, "persistentVolumeReclaimPolicy", json!("Retain"));
+                if let Some(path) = spec.get_mut("hostPath") {
+                    default(path, "type", json!(""));
+                }
+            }
+        }
+        ("", "endpoints") => {
+            for subset in items(object, "subsets") {
+                items(subset, "ports").for_each(|port| default(port, "protocol", json!("TCP")));
+            }
+        }
+        ("discovery.k8s.io", "endpointslices") => {
+            for port in items(object, "ports") {
+                default(port, "name", json!(""));
+                default(port, "protocol", json!("TCP"));
             }
         }
         ("", "namespaces") => {
@@ -32,26 +52,8 @@ pub(crate) fn set_defaults(resource: &Resource, object: &mut Value) {
             default(object, "reclaimPolicy", json!("Delete"));
             default(object, "volumeBindingMode", json!("Immediate"));
         }
-        ("networking.k8s.io", "networkpolicies") => default_policy(object),
+        ("networking.k8s.io", "networkpolicies") => policy::set_defaults(object),
         _ => {}
-    }
-}
-
-fn default_policy(policy: &mut Value) {
-    let Some(spec) = policy.get_mut("spec") else { return };
-    let egress = spec.get("egress").is_some();
-    default(spec, "policyTypes", if egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) });
-    let list = |value: &mut Value, field: &str| {
-        value.get_mut(field).and_then(Value::as_array_mut).map(std::mem::take)
-    };
-    for direction in ["ingress", "egress"] {
-        let Some(mut rules) = list(spec, direction) else { continue };
-        for rule in &mut rules {
-            let Some(mut ports) = list(rule, "ports") else { continue };
-            ports.iter_mut().for_each(|port| default(port, "protocol", json!("TCP")));
-            rule["ports"] = ports.into();
-        }
-        spec[direction] = rules.into();
     }
 }
 
@@ -102,12 +104,15 @@ pub(crate) fn validate(
     match (&*resource.group, &*resource.plural) {
         ("", "pods") => {
             pod::validate(object, errors);
-            if let Some(old) = old {
-                pod::validate_update(object, old, errors);
+            match old {
+                Some(old) => pod::validate_update(object, old, errors),
+                None => pod::validate_create(object, errors),
             }
         }
         ("", "services") => service::validate(object, old, errors),
-        ("", "configmaps" | "secrets") => validate_data(object, old, errors),
+        ("", "configmaps") => data::validate_config_map(object, old, errors),
+        ("", "secrets") => data::validate_secret(object, old, errors),
+        ("networking.k8s.io", "networkpolicies") => policy::validate(object, errors),
         ("", "persistentvolumeclaims") => validate_claim(object, old, errors),
         ("apiextensions.k8s.io", _) => errors.extend(super::crd::validate(object)),
         ("storage.k8s.io", _) if object["provisioner"].as_str().unwrap_or_default().is_empty() => {
@@ -142,53 +147,13 @@ pub(super) fn default(object: &mut Value, field: &str, value: Value) {
     }
 }
 
-/// `stringData` is a write-only way of giving `data`.
-fn fold_string_data(secret: &mut Value) {
-    let Some(map) = secret.as_object_mut() else { return };
-    map.entry("type").or_insert(json!("Opaque"));
-    let Some(Value::Object(plain)) = map.remove("stringData") else { return };
-    for (key, value) in plain {
-        let encoded = base64::engine::general_purpose::STANDARD.encode(value.as_str().unwrap_or_default());
-        default(secret, "data", json!({}));
-        if let Some(data) = secret.get_mut("data").and_then(Value::as_object_mut) {
-            data.insert(key, encoded.into());
-        }
-    }
-}
-
-fn validate_data(object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
-    let valid = |key: &str| {
-        let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
-        !key.is_empty()
-            && key.len() <= 253
-            && key.bytes().all(allowed)
-            && key != "."
-            && !key.starts_with("..")
-    };
-    for field in ["data", "binaryData"] {
-        for key in
-            object[field].as_object().into_iter().flatten().map(|(key, _)| key).filter(|key| !valid(key))
-        {
-            let detail = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
-            errors.push(FieldError::invalid(format!("{field}[{key}]"), &key.as_str().into(), detail));
-        }
-    }
-    let Some(old) = old.filter(|old| old["immutable"] == true) else { return };
-    for field in ["data", "binaryData", "immutable"] {
-        if old[field] != object[field] {
-            errors.push(FieldError::forbidden(field, "field is immutable when `immutable` is set"));
-        }
-    }
+fn items<'a>(object: &'a mut Value, field: &str) -> impl Iterator<Item = &'a mut Value> {
+    object.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
 fn validate_claim(claim: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
     let spec = &claim["spec"];
-    if spec["accessModes"].as_array().is_none_or(Vec::is_empty) {
-        errors.push(FieldError::required("spec.accessModes", "at least 1 access mode is required"));
-    }
-    if spec["resources"]["requests"]["storage"].is_null() {
-        errors.push(FieldError::required("spec.resources[storage]", ""));
-    }
+    claim::validate_spec(&Field::root(claim).get("spec"), errors);
     let Some(old) = old else { return };
     let mut munged = spec.clone();
     if let Some(map) = munged.as_object_mut() {

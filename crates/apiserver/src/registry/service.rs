@@ -66,7 +66,13 @@ pub(super) fn set_defaults(service: &mut Value) {
     spec.entry("type").or_insert(json!("ClusterIP"));
     spec.entry("sessionAffinity").or_insert(json!("None"));
     if spec["sessionAffinity"] == "ClientIP" {
-        spec.entry("sessionAffinityConfig").or_insert(json!({ "clientIP": { "timeoutSeconds": 10800 } }));
+        let timeout = spec.get("sessionAffinityConfig").map(|it| &it["clientIP"]["timeoutSeconds"]);
+        if timeout.is_none_or(Value::is_null) {
+            spec.insert(
+                "sessionAffinityConfig".to_owned(),
+                json!({ "clientIP": { "timeoutSeconds": 10800 } }),
+            );
+        }
     } else {
         spec.remove("sessionAffinityConfig");
     }
@@ -78,9 +84,18 @@ pub(super) fn set_defaults(service: &mut Value) {
             spec.entry("clusterIPs").or_insert(json!([address]));
         }
     }
+    if matches!(spec["type"].as_str(), Some("NodePort" | "LoadBalancer")) {
+        spec.entry("externalTrafficPolicy").or_insert(json!("Cluster"));
+    }
+    if spec["type"] == "LoadBalancer" {
+        spec.entry("allocateLoadBalancerNodePorts").or_insert(json!(true));
+    }
     for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
         default(port, "protocol", json!("TCP"));
         if let Some(target) = port.get("port").cloned() {
+            if port["targetPort"] == 0 || port["targetPort"] == "" {
+                port["targetPort"] = Value::Null;
+            }
             default(port, "targetPort", target);
         }
     }

@@ -1,6 +1,6 @@
 //! The CEL rules of a schema (`x-kubernetes-validations`), transition rules included.
 
-use kube_cel::{CompiledSchema, ErrorKind, Validator, compile_schema};
+use kube_cel::{CompilationError, CompiledSchema, ErrorKind, Validator, compile_schema};
 use serde_json::{Map, Value};
 
 use super::reads::Reads;
@@ -46,6 +46,37 @@ impl Rules {
             })
             .collect()
     }
+}
+
+/// Why a rule of a definition cannot be used, with the field of the rule that is at fault.
+pub(crate) fn rule_problem(rule: &Value, schema: &Value) -> Option<(&'static str, String)> {
+    let alone = serde_json::json!({ "x-kubernetes-validations": [rule] });
+    if let Some(error) = compile_schema(&alone).compilation_errors().first() {
+        let source = std::error::Error::source(error).map(ToString::to_string);
+        let why = source.unwrap_or_else(|| error.to_string());
+        return Some(match error {
+            CompilationError::MessageExpressionParse { .. } => {
+                ("messageExpression", format!("messageExpression compilation failed: {why}"))
+            }
+            _ => ("rule", format!("compilation failed: {why}")),
+        });
+    }
+    // A field that the schema does not have makes the rule fail for every object.
+    let properties = schema["properties"].as_object()?;
+    let open = schema["x-kubernetes-preserve-unknown-fields"] == true
+        || schema["x-kubernetes-embedded-resource"] == true
+        || !schema["additionalProperties"].is_null();
+    let known = |name: &str| {
+        // Names that are no CEL identifiers are written with underscores.
+        name.contains("__")
+            || properties.contains_key(name)
+            || matches!(name, "apiVersion" | "kind" | "metadata")
+    };
+    let text = rule["rule"].as_str()?;
+    let method = |name: &str| text.contains(&format!(".{name}("));
+    let mut named = super::reads::named_fields(text)?;
+    let unknown = named.find(|name| !open && !known(name) && !method(name))?;
+    Some(("rule", format!("compilation failed: undefined field '{unknown}'")))
 }
 
 fn at<'a>(object: &'a Value, path: &str) -> &'a Value {

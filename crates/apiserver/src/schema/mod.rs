@@ -15,7 +15,7 @@ use std::sync::{LazyLock, Mutex};
 use regex::Regex;
 use serde_json::Value;
 
-pub(crate) use cel::Rules;
+pub(crate) use cel::{Rules, rule_problem};
 
 /// Deeper schemas and objects are refused rather than walked.
 const MAX_DEPTH: usize = 64;

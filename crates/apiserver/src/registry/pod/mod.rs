@@ -1,0 +1,131 @@
+//! What an API server knows about Pods: defaults, checks beyond the schema, and which fields may change.
+
+mod container;
+mod defaults;
+mod env;
+pub(crate) mod ephemeral;
+mod placement;
+mod probe;
+mod resources;
+mod security;
+#[cfg(test)]
+mod tests;
+mod volume;
+
+use serde_json::{Value, json};
+
+use super::field::{Errors, Field};
+use crate::status::FieldError;
+pub(super) use defaults::set_defaults;
+pub(super) use resources::check_quantity;
+
+/// Marks a Pod that only mirrors what runs on its node.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+const CONTAINER_LISTS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
+
+/// A new Pod is Pending, whatever its maker says.
+pub(super) fn reset_status(pod: &mut Value) {
+    pod["status"] = json!({ "phase": "Pending", "qosClass": qos_class(&pod["spec"]) });
+}
+
+fn qos_class(spec: &Value) -> &'static str {
+    let containers: Vec<&Value> = ["containers", "initContainers"]
+        .iter()
+        .flat_map(|list| spec[*list].as_array().into_iter().flatten())
+        .collect();
+    let has = |kind: &str, resource: &str, c: &Value| !c["resources"][kind][resource].is_null();
+    let any = |c: &&Value| {
+        ["limits", "requests"]
+            .iter()
+            .any(|kind| ["cpu", "memory"].iter().any(|resource| has(kind, resource, c)))
+    };
+    let guaranteed = |c: &&Value| {
+        ["cpu", "memory"].iter().all(|resource| {
+            has("limits", resource, c)
+                && c["resources"]["limits"][*resource] == c["resources"]["requests"][*resource]
+        })
+    };
+    if !containers.iter().any(any) {
+        "BestEffort"
+    } else if containers.iter().all(guaranteed) {
+        "Guaranteed"
+    } else {
+        "Burstable"
+    }
+}
+
+pub(super) fn validate(pod: &Value, errors: &mut Errors) {
+    let root = Field::root(pod);
+    let spec = root.get("spec");
+    volume::check(&spec, errors);
+    container::check(&spec, errors);
+    placement::check(&spec, errors);
+    security::pod(&spec, errors);
+    let overhead = json!({ "limits": pod["spec"]["overhead"] });
+    resources::check(&spec.get("overhead").with(&overhead), errors);
+}
+
+/// What only a new Pod may not have.
+pub(super) fn validate_create(pod: &Value, errors: &mut Errors) {
+    let root = Field::root(pod);
+    let spec = root.get("spec");
+    let ephemeral = spec.get("ephemeralContainers");
+    if ephemeral.items().next().is_some() {
+        ephemeral.forbidden("cannot be set on create", errors);
+    }
+    let node = spec.get("nodeName");
+    if !node.text().is_empty() && spec.get("schedulingGates").items().next().is_some() {
+        node.forbidden("cannot be set until all schedulingGates have been cleared", errors);
+    }
+}
+
+/// The spec of a Pod is fixed, except for images, a shorter deadline and more tolerations. So is whether it is a mirror:
+/// its node must know from the start whether there is anything to run.
+pub(super) fn validate_update(pod: &Value, old: &Value, errors: &mut Errors) {
+    if pod["metadata"]["annotations"][MIRROR] != old["metadata"]["annotations"][MIRROR] {
+        let field = format!("metadata.annotations[{MIRROR}]");
+        errors.push(FieldError::forbidden(field, "may not add, remove or update mirror pod annotation"));
+    }
+    if pod["spec"] == old["spec"] {
+        return;
+    }
+    // The object may have been stored by a version that knew fewer defaults.
+    let mut old = old.clone();
+    set_defaults(&mut old);
+    let mut munged = pod["spec"].clone();
+    for list in ["containers", "initContainers"] {
+        let olds = old["spec"][list].as_array().map(Vec::as_slice).unwrap_or_default();
+        let Some(news) = munged.get_mut(list).and_then(Value::as_array_mut) else { continue };
+        for (new, old) in news.iter_mut().zip(olds) {
+            restore(new, old, "image");
+        }
+    }
+    let kept = |field: &str, list: &Value| {
+        let new = list.as_array().map(Vec::as_slice).unwrap_or_default();
+        old["spec"][field].as_array().into_iter().flatten().all(|item| new.contains(item))
+    };
+    if kept("tolerations", &munged["tolerations"]) {
+        restore(&mut munged, &old["spec"], "tolerations");
+    }
+    restore(&mut munged, &old["spec"], "activeDeadlineSeconds");
+    restore(&mut munged, &old["spec"], "terminationGracePeriodSeconds");
+    // Binding: a Pod without a node may get one, and its gates may be lifted.
+    if old["spec"]["nodeName"].as_str().unwrap_or_default().is_empty() {
+        restore(&mut munged, &old["spec"], "nodeName");
+    }
+    restore(&mut munged, &old["spec"], "schedulingGates");
+    if munged != old["spec"] {
+        errors.push(FieldError::forbidden(
+            "spec",
+            "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)",
+        ));
+    }
+}
+
+fn restore(spec: &mut Value, old: &Value, field: &str) {
+    let Some(map) = spec.as_object_mut() else { return };
+    match old.get(field) {
+        Some(value) => map.insert(field.to_owned(), value.clone()),
+        None => map.remove(field),
+    };
+}
