@@ -1,4 +1,5 @@
-//! Garbage collection: dependents follow their owners, content follows its namespace or definition.
+//! Garbage collection: dependents follow their owners, content follows its namespace or definition, and storage that is
+//! deleted stays until it is no longer in use.
 //!
 //! ```text
 //! store change ─► hint ─► look at the object as it is now ─► delete · drop dangling owners · drop a finalizer
@@ -14,9 +15,11 @@ use serde_json::Value;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 use crate::ops::{ATTEMPTS, Api, DeleteOptions, FOREGROUND, ORPHAN, Propagation};
+use crate::protection;
 use crate::registry::crd::CLEANUP_FINALIZER;
 use crate::registry::{DEFINITIONS, Target};
 use crate::store::{Change, Entry, Key, WriteError};
+use crate::terminating;
 
 const NAMESPACES: &str = "namespaces";
 /// Events are kept this long after they were last seen, and this many at most.
@@ -61,7 +64,12 @@ pub(crate) async fn run(api: Arc<Api>, mut hints: UnboundedReceiver<Hint>) {
             let key = Key::new(&collection, &entry.meta.namespace, &entry.meta.name);
             if entry.meta.deleting {
                 deleting(&api, &key).await;
-            } else if !entry.meta.owners.is_empty() {
+                continue;
+            }
+            if let Some(target) = api.registry.stored_in(&collection) {
+                protection::protect(&api, &target, &entry);
+            }
+            if !entry.meta.owners.is_empty() {
                 owned(&api, &key).await;
             }
         }
@@ -128,6 +136,12 @@ async fn gone(api: &Api, entry: &Entry, collection: &Arc<str>) {
             deleting(api, &key).await;
         }
     }
+    if **collection == *protection::PODS {
+        each(protection::waiting_claims(api, &entry.meta.namespace), |key| async move {
+            deleting(api, &key).await;
+        })
+        .await;
+    }
     let waiting = [
         (NAMESPACES, &*entry.meta.namespace, !entry.meta.namespace.is_empty()),
         (DEFINITIONS, &**collection, true),
@@ -191,6 +205,10 @@ async fn deleting(api: &Api, key: &Key) {
         DEFINITIONS => return empty_definition(api, &target, &entry).await,
         _ => {}
     }
+    if let Some(finalizer) = protection::released(api, &target, &entry) {
+        // The write is a hint of its own: whatever else holds the object is looked at then.
+        return drop_finalizer(api, &target, &entry, finalizer).await;
+    }
     let has = |name: &str| entry.meta.finalizers.iter().any(|finalizer| **finalizer == *name);
     let dependents = api.store.dependents(&entry.meta.uid);
     if has(ORPHAN) {
@@ -225,6 +243,8 @@ async fn empty_namespace(api: &Api, target: &Target, entry: &Arc<Entry>) {
     let left = api.store.collections().iter().any(|collection| !api.store.is_empty(collection, &prefix));
     if !left {
         let _ = api.amend(target, entry, |namespace| namespace["spec"]["finalizers"] = Value::Array(vec![]));
+    } else {
+        terminating::report(api, target, entry);
     }
 }
 

@@ -188,3 +188,67 @@ async fn work_left_by_an_earlier_run_is_finished() {
     world.eventually(&format!("{MAPS}/held"), 404).await;
     world.eventually(&format!("{GADGETS}/owner"), 404).await;
 }
+
+#[tokio::test]
+async fn the_namespaces_that_must_stay_cannot_be_deleted() {
+    let world = World::new().await;
+    let spaces = "/api/v1/namespaces";
+    world.create(spaces, json!({ "metadata": { "name": "kube-public" } })).await;
+    world.create(MAPS, config_map("kept")).await;
+    for name in ["default", "kube-system", "kube-public"] {
+        for query in ["", "?dryRun=All", "?gracePeriodSeconds=0", "?propagationPolicy=Foreground"] {
+            let refused = world.delete(&format!("{spaces}/{name}{query}"), json!(null)).await;
+            assert_eq!((refused.code, refused.body["reason"].as_str()), (403, Some("Forbidden")), "{query}");
+            let message = format!("namespaces \"{name}\" is forbidden: this namespace may not be deleted");
+            assert_eq!(refused.body["message"], message);
+        }
+        let kept = world.get(&format!("{spaces}/{name}")).await.body;
+        assert_eq!(kept["status"]["phase"], "Active");
+        assert!(kept["metadata"]["deletionTimestamp"].is_null());
+    }
+    assert_eq!(world.delete(spaces, json!(null)).await.code, 405, "as in kube-apiserver");
+    assert_eq!(world.get(&format!("{MAPS}/kept")).await.code, 200);
+    let discovered = world.get("/api/v1").await.body;
+    let resources = discovered["resources"].as_array().expect("resources");
+    let spaces = resources.iter().find(|resource| resource["name"] == "namespaces").expect("namespaces");
+    assert!(!spaces["verbs"].as_array().expect("verbs").contains(&json!("deletecollection")));
+}
+
+#[tokio::test]
+async fn a_namespace_says_what_keeps_it() {
+    let world = World::new().await;
+    let spaces = "/api/v1/namespaces";
+    world.create(spaces, json!({ "metadata": { "name": "team" } })).await;
+    let mut held = config_map("held");
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    world.create(&format!("{spaces}/team/configmaps"), held).await;
+    let mut events = world.watch(&format!("{spaces}?watch=true&fieldSelector=metadata.name%3Dteam")).await;
+    assert_eq!(events.line().await, "ADDED team");
+    world.delete(&format!("{spaces}/team"), json!(null)).await;
+    let conditions = loop {
+        let event = events.next().await.expect("the watch goes on");
+        let conditions = event["object"]["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        if conditions.iter().any(|condition| {
+            condition["message"] == "Some resources are remaining: configmaps has 1 resource instances"
+        }) {
+            break conditions;
+        }
+    };
+    let status = |kind: &str| conditions.iter().find(|it| it["type"] == kind).map(|it| it["status"].clone());
+    assert_eq!(status("NamespaceContentRemaining"), Some(json!("True")));
+    assert_eq!(status("NamespaceFinalizersRemaining"), Some(json!("True")));
+    assert_eq!(status("NamespaceDeletionContentFailure"), Some(json!("False")));
+    let finalizers = conditions.iter().find(|it| it["type"] == "NamespaceFinalizersRemaining");
+    assert_eq!(
+        finalizers.expect("a condition")["message"],
+        "Some content in the namespace has finalizers remaining: example.com/hold in 1 resource instances"
+    );
+    world
+        .patch(
+            &format!("{spaces}/team/configmaps/held"),
+            MERGE,
+            json!({ "metadata": { "finalizers": null } }),
+        )
+        .await;
+    world.eventually(&format!("{spaces}/team"), 404).await;
+}

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::{Part, WriteOptions, is_crd, now};
 use crate::names;
+use crate::registry::pod::ephemeral;
 use crate::registry::{Target, crd, rules};
 use crate::status::{ApiError, FieldError};
 
@@ -57,6 +58,11 @@ pub(super) fn admit(
         if !errors.is_empty() {
             let before = check(target, old, Some(old));
             errors.retain(|error| !before.contains(error));
+        }
+        if part == Part::EphemeralContainers {
+            // Nothing else of the spec differs, and these may be added here.
+            errors.retain(|error| error.field != "spec");
+            ephemeral::validate_update(object, old, &mut errors);
         }
         if part == Part::Status {
             errors.retain(|error| error.field.starts_with("status"));

@@ -4,9 +4,11 @@ use rand::Rng as _;
 use serde_json::{Value, json};
 
 use super::{ATTEMPTS, Api, Part, WriteOptions, Written, admit, is_crd, key, now, storage_error};
+use crate::protection;
 use crate::registry::crd::CLEANUP_FINALIZER;
 use crate::registry::{Target, rules};
 use crate::status::ApiError;
+use crate::storage_class;
 use crate::store::{Expect, WriteError};
 
 /// Vowels and lookalikes left out, so that no word and no misreading comes up.
@@ -28,7 +30,7 @@ impl Api {
             object["metadata"] = json!({});
         }
         identify(target, namespace, &mut object)?;
-        self.bind(target, &mut object);
+        storage_class::fill(self, target, &mut object);
         let generated = object["metadata"]["name"].as_str().unwrap_or_default().is_empty();
         let prefix = object["metadata"]["generateName"].as_str().unwrap_or_default().to_owned();
         if object["metadata"]["resourceVersion"].as_str().is_some_and(|version| !version.is_empty()) {
@@ -48,13 +50,8 @@ impl Api {
         if rules::has_generation(resource) {
             meta["generation"] = 1.into();
         }
-        if is_crd(target)
-            && !meta["finalizers"].as_array().is_some_and(|list| list.contains(&CLEANUP_FINALIZER.into()))
-        {
-            match meta["finalizers"].as_array_mut() {
-                Some(list) => list.push(CLEANUP_FINALIZER.into()),
-                None => meta["finalizers"] = json!([CLEANUP_FINALIZER]),
-            }
+        if let Some(finalizer) = own_finalizer(target) {
+            protection::add_finalizer(meta, finalizer);
         }
         for _ in 0..ATTEMPTS {
             if generated && !prefix.is_empty() {
@@ -68,6 +65,8 @@ impl Api {
             }
             let warnings = admit::admit(target, &mut complete, None, Part::Main, options)?;
             rules::initial_status(resource, &mut complete);
+            let scheduling = self.scheduling.as_ref().filter(|_| resource.is("", "pods"));
+            let place = scheduling.map(|it| it.place(&mut complete)).unwrap_or_default();
             let mut complete = target.to_stored(complete)?;
             let _held = self.assign_address(target, namespace, &mut complete)?;
             let name = complete["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -78,7 +77,12 @@ impl Api {
                 None => self.put(key, Expect::Absent, complete, options.dry_run),
             };
             match written {
-                Ok(entry) => return Ok(Written { entry, warnings, created: true }),
+                Ok(entry) => {
+                    if !options.dry_run {
+                        place.keep(namespace, &name, &entry.meta.uid);
+                    }
+                    return Ok(Written { entry, warnings, created: true });
+                }
                 Err(WriteError::Conflict) if generated => continue,
                 Err(WriteError::Conflict) => {
                     let mut error = ApiError::already_exists(&resource.group, &resource.plural, &name);
@@ -92,17 +96,11 @@ impl Api {
         }
         Err(ApiError::already_exists(&resource.group, &resource.plural, &prefix))
     }
+}
 
-    /// Binds a new Pod to the only node. A Pod with scheduling gates waits until somebody binds it.
-    fn bind(&self, target: &Target, object: &mut Value) {
-        let is_pod = target.resource.group.is_empty() && &*target.resource.plural == "pods";
-        let Some(node) = self.node_name.as_deref().filter(|_| is_pod) else { return };
-        let spec = &mut object["spec"];
-        let gated = spec["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty());
-        if spec.is_object() && !gated && spec["nodeName"].as_str().unwrap_or_default().is_empty() {
-            spec["nodeName"] = node.into();
-        }
-    }
+/// What this server has to do before an object can go.
+fn own_finalizer(target: &Target) -> Option<&'static str> {
+    is_crd(target).then_some(CLEANUP_FINALIZER).or_else(|| protection::finalizer(&target.resource))
 }
 
 /// Checks that a body is of the kind and in the namespace that the path says, and fills in what it leaves out.

@@ -12,6 +12,8 @@ use crate::store::{Entry, Expect, WriteError};
 
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 pub(crate) const ORPHAN: &str = "orphan";
+/// The namespaces that cannot be deleted.
+const IMMORTAL: [&str; 3] = ["default", "kube-public", "kube-system"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Propagation {
@@ -49,6 +51,7 @@ impl Api {
         for _ in 0..ATTEMPTS {
             let entry = self.store.get(&key).ok_or_else(|| not_found(target, name))?;
             check_preconditions(target, &entry, options)?;
+            check_not_needed(target, name)?;
             let old = target.present(&entry);
             let marked = mark(target, &old, options, jiff::Timestamp::now());
             let removed = finished(target, &marked);
@@ -85,6 +88,14 @@ fn check_preconditions(target: &Target, entry: &Entry, options: &DeleteOptions) 
     let have = entry.revision.to_string();
     if let Some(want) = options.revision.as_deref().filter(|want| *want != have) {
         return fail("ResourceVersion", want, &have, "modified");
+    }
+    Ok(())
+}
+
+/// Refuses to delete a namespace that the API server itself relies on, as the admission of a cluster does.
+fn check_not_needed(target: &Target, name: &str) -> Result<(), ApiError> {
+    if target.resource.is("", "namespaces") && IMMORTAL.contains(&name) {
+        return Err(ApiError::forbidden("", "namespaces", name, "this namespace may not be deleted"));
     }
     Ok(())
 }

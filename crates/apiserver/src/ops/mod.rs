@@ -2,8 +2,10 @@
 
 mod admit;
 mod assign;
+mod bind;
 mod create;
 mod delete;
+mod evict;
 mod update;
 
 use std::sync::{Arc, Mutex, RwLock};
@@ -13,11 +15,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::registry::builtin::selectable_fields;
 use crate::registry::{DEFINITIONS, Registry, Target};
+use crate::scheduling::Scheduling;
 use crate::status::ApiError;
 use crate::store::{Draft, Entry, Expect, Key, Op, Store, Write, WriteError};
 
 pub(crate) use admit::FieldValidation;
 pub(crate) use delete::{DeleteOptions, Deleted, FOREGROUND, ORPHAN, Propagation};
+pub(crate) use evict::Disruption;
 pub(crate) use update::Part;
 
 /// Attempts at a write that loses against others before it is given up as a conflict.
@@ -27,8 +31,8 @@ pub(crate) const ATTEMPTS: usize = 64;
 pub(crate) struct Api {
     pub store: Store,
     pub registry: Arc<Registry>,
-    /// Where new Pods are bound to.
-    pub node_name: Option<String>,
+    /// Finds places for Pods.
+    pub scheduling: Option<Arc<Scheduling>>,
     /// Held while an address for a Service is chosen and written.
     pub assigning: Mutex<()>,
     pub kubelet: RwLock<Option<axum::Router>>,

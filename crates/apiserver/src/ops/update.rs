@@ -8,6 +8,7 @@ use super::{
     ATTEMPTS, Api, WriteOptions, Written, admit, create, key, modified, not_found, now, storage_error,
 };
 use crate::patch::Patch;
+use crate::registry::pod::ephemeral;
 use crate::registry::{Target, rules};
 use crate::status::{ApiError, FieldError};
 use crate::store::{Entry, Expect, WriteError};
@@ -17,6 +18,8 @@ use crate::store::{Entry, Expect, WriteError};
 pub(crate) enum Part {
     Main,
     Status,
+    /// The containers that are added to a Pod which runs.
+    EphemeralContainers,
 }
 
 /// Metadata that only the server sets.
@@ -186,7 +189,11 @@ fn decide(
             return invalid(FieldError::invalid(field, &new[field], "field is immutable"));
         }
     }
-    if part == Part::Status {
+    if part == Part::EphemeralContainers {
+        let managers = new["metadata"]["managedFields"].take();
+        new = ephemeral::added(&new, old);
+        set(&mut new["metadata"], "managedFields", managers);
+    } else if part == Part::Status {
         let status = new["status"].take();
         let managers = new["metadata"]["managedFields"].take();
         new = old.clone();

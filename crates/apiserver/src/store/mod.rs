@@ -3,6 +3,7 @@
 //! A change is *settled* when it is on disk. Who only ever writes here may look ahead of that, because what follows
 //! from a change settles after it or is lost with it; everybody else sees settled changes only.
 
+mod backup;
 mod cursor;
 mod disk;
 mod entry;
@@ -20,6 +21,7 @@ use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use redb::{Database, ReadableDatabase, ReadableTable};
 use tokio::sync::{oneshot, watch};
 
+pub(crate) use backup::make;
 pub(crate) use cursor::Cursor;
 pub(crate) use entry::{Draft, Entry, Key, Meta};
 pub(crate) use state::{Change, Compacted};

@@ -1,0 +1,60 @@
+//! A ServiceAccount called `default` in every namespace, as kube-controller-manager keeps one.
+//!
+//! It is made with the namespace and again when it was deleted.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+
+use crate::ops::{Api, WriteOptions};
+use crate::store::Change;
+
+const NAMESPACES: &str = "namespaces";
+const ACCOUNTS: &str = "serviceaccounts";
+const NAME: &str = "default";
+
+/// Sends the namespace of every change after which the account may be missing.
+pub(crate) fn tap(namespaces: UnboundedSender<Box<str>>) -> impl Fn(&Arc<Change>) {
+    move |change: &Arc<Change>| {
+        let meta = &change.entry.meta;
+        let made = *change.key.collection == *NAMESPACES && !change.deleted && change.previous.is_none();
+        let lost = *change.key.collection == *ACCOUNTS && change.deleted && *meta.name == *NAME;
+        if made || lost {
+            let _ = namespaces.send(if made { meta.name.clone() } else { meta.namespace.clone() });
+        }
+    }
+}
+
+/// Makes the accounts that are missing.
+pub(crate) fn complete(api: &Api) {
+    for namespace in api.store.list(&Arc::from(NAMESPACES), "").entries {
+        ensure(api, &namespace.meta.name);
+    }
+}
+
+/// Works until the server stops.
+pub(crate) async fn run(api: Arc<Api>, mut namespaces: UnboundedReceiver<Box<str>>) {
+    loop {
+        let namespace = tokio::select! {
+            () = api.stopping.cancelled() => return,
+            namespace = namespaces.recv() => namespace,
+        };
+        let Some(namespace) = namespace else { return };
+        ensure(&api, &namespace);
+    }
+}
+
+fn ensure(api: &Api, namespace: &str) {
+    let Some(accounts) = api.registry.find("", "v1", ACCOUNTS) else { return };
+    if api.get(&accounts, namespace, NAME).is_ok() {
+        return;
+    }
+    let account = json!({ "metadata": { "name": NAME } });
+    // The namespace may be gone or going away, and another client may have made the account.
+    if let Err(error) = api.create(&accounts, namespace, account, &WriteOptions::default())
+        && !matches!(error.code, 403 | 404 | 409)
+    {
+        tracing::warn!(namespace, error = error.message, "could not create the default ServiceAccount");
+    }
+}

@@ -1,0 +1,126 @@
+//! Storage object in use protection: a claim stays while a Pod uses it, a volume while a claim is bound to it.
+//!
+//! Both get a finalizer when they are created, as on a cluster. It is removed here once the object is being deleted and
+//! nothing uses it any more; until then `kubectl` shows it as `Terminating`.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::ops::Api;
+use crate::registry::{Resource, Target};
+use crate::store::{Entry, Key};
+
+pub(crate) const CLAIMS: &str = "persistentvolumeclaims";
+pub(crate) const VOLUMES: &str = "persistentvolumes";
+pub(crate) const PODS: &str = "pods";
+
+const CLAIM_FINALIZER: &str = "kubernetes.io/pvc-protection";
+const VOLUME_FINALIZER: &str = "kubernetes.io/pv-protection";
+
+/// The finalizer that objects of a kind are created with.
+pub(crate) fn finalizer(resource: &Resource) -> Option<&'static str> {
+    match (&*resource.group, &*resource.plural) {
+        ("", CLAIMS) => Some(CLAIM_FINALIZER),
+        ("", VOLUMES) => Some(VOLUME_FINALIZER),
+        _ => None,
+    }
+}
+
+/// Adds a finalizer, unless the object has it.
+pub(crate) fn add_finalizer(meta: &mut Value, finalizer: &str) {
+    match meta["finalizers"].as_array_mut() {
+        Some(list) if list.iter().any(|known| known == finalizer) => {}
+        Some(list) => list.push(finalizer.into()),
+        None => meta["finalizers"] = json!([finalizer]),
+    }
+}
+
+/// The finalizer that an object which is being deleted no longer needs, because nothing uses it.
+pub(crate) fn released(api: &Api, target: &Target, entry: &Entry) -> Option<&'static str> {
+    let finalizer = finalizer(&target.resource)?;
+    let protected = entry.meta.finalizers.iter().any(|known| **known == *finalizer);
+    let used = || match &*target.resource.plural {
+        CLAIMS => is_used(api, &entry.parse()),
+        _ => entry.parse()["status"]["phase"] == "Bound",
+    };
+    (protected && !used()).then_some(finalizer)
+}
+
+/// Whether a Pod that has a node names the claim. A Pod that has ended still counts, as on a cluster. A Pod that was
+/// created after the claim was deleted does not: the node refuses to start it.
+fn is_used(api: &Api, claim: &Value) -> bool {
+    let namespace = claim["metadata"]["namespace"].as_str().unwrap_or_default();
+    let pods = api.store.list(PODS, &format!("{namespace}/")).entries;
+    pods.iter().any(|pod| uses(&pod.parse(), claim))
+}
+
+fn uses(pod: &Value, claim: &Value) -> bool {
+    let spec = &pod["spec"];
+    let name = &claim["metadata"]["name"];
+    let time = |object: &Value, field: &str| object["metadata"][field].as_str()?.parse::<Timestamp>().ok();
+    let deleted = time(claim, "deletionTimestamp");
+    let came_later =
+        deleted.is_some_and(|deleted| time(pod, "creationTimestamp").is_some_and(|it| it > deleted));
+    spec["nodeName"].as_str().is_some_and(|node| !node.is_empty())
+        && !came_later
+        && spec["volumes"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .any(|volume| volume["persistentVolumeClaim"]["claimName"] == *name)
+}
+
+/// Claims of a namespace that wait for their finalizer to be removed: what to look at when a Pod has gone.
+pub(crate) fn waiting_claims(api: &Api, namespace: &str) -> Vec<Key> {
+    let claims = api.store.list(CLAIMS, &format!("{namespace}/")).entries;
+    let deleting = claims.iter().filter(|claim| claim.meta.deleting);
+    deleting.map(|claim| Key::new(&CLAIMS.into(), namespace, &claim.meta.name)).collect()
+}
+
+/// Protects an object that an earlier version of this server has stored without its finalizer.
+pub(crate) fn protect(api: &Api, target: &Target, entry: &Arc<Entry>) {
+    let Some(finalizer) = finalizer(&target.resource) else { return };
+    if entry.meta.deleting || entry.meta.finalizers.iter().any(|known| **known == *finalizer) {
+        return;
+    }
+    // Another write in between means that somebody else is at work; the next start looks again.
+    let _ = api.amend(target, entry, |object| add_finalizer(&mut object["metadata"], finalizer));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_on_a_node_uses_the_claims_of_its_volumes_unless_it_came_too_late() {
+        let claim =
+            |name: &str| json!({"metadata": {"name": name, "deletionTimestamp": "2026-01-01T00:00:05Z"}});
+        let pod = |node: Value, created: &str| {
+            let volumes =
+                json!([{"name": "a"}, {"name": "b", "persistentVolumeClaim": {"claimName": "data"}}]);
+            json!({"metadata": {"creationTimestamp": created}, "spec": {"nodeName": node, "volumes": volumes}})
+        };
+        let (before, same, after) = ("2026-01-01T00:00:04Z", "2026-01-01T00:00:05Z", "2026-01-01T00:00:06Z");
+        for (pod, name, used) in [
+            (pod(json!("here"), before), "data", true),
+            (pod(json!("here"), before), "other", false),
+            (pod(json!(""), before), "data", false),
+            (pod(Value::Null, before), "data", false),
+            (pod(json!("here"), same), "data", true),
+            (pod(json!("here"), after), "data", false),
+        ] {
+            assert_eq!(uses(&pod, &claim(name)), used, "{pod} {name}");
+        }
+    }
+
+    #[test]
+    fn a_finalizer_is_added_once_and_beside_others() {
+        let mut meta = json!({});
+        add_finalizer(&mut meta, "a");
+        add_finalizer(&mut meta, "a");
+        add_finalizer(&mut meta, "b");
+        assert_eq!(meta["finalizers"], json!(["a", "b"]));
+    }
+}

@@ -1,0 +1,115 @@
+//! Binds Pods that waited as soon as they fit, and tells the others why they still wait.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use asb_scheduler::{Decision, UNSCHEDULABLE, Verdict};
+use jiff::Timestamp;
+use tokio::sync::mpsc;
+
+use super::report::{self, Failure};
+use super::taints::Taints;
+use super::{PODS, Scheduling, place};
+use crate::ops::Api;
+use crate::store::WriteError;
+
+/// The pause after a write that the disk has refused.
+pub(super) const AGAIN: Duration = Duration::from_secs(1);
+/// The pause between two looks at all Pods because of a taint.
+const PAUSE: Duration = Duration::from_millis(50);
+/// A clock that is set is noticed after so long.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// Works until the server stops.
+pub(crate) async fn run(api: Arc<Api>, failures: mpsc::Receiver<Failure>) {
+    let Some(scheduling) = api.scheduling.clone() else { return };
+    tokio::spawn(report::run(api.clone(), failures));
+    let mut taints = Taints::default();
+    let mut next = None;
+    loop {
+        tokio::select! {
+            () = api.stopping.cancelled() => return,
+            () = scheduling.wake.notified() => {}
+            () = until(next) => {}
+        }
+        while scheduling.ledger().has_work() && !api.stopping.is_cancelled() {
+            if bind_waiting(&api, &scheduling).await.is_err() {
+                tokio::time::sleep(AGAIN).await;
+            }
+        }
+        next = taints.evict(&api, &scheduling).await;
+        if taints.are_there() {
+            // All Pods were read. What happens meanwhile is looked at together.
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+/// Waits until this moment, or for ever.
+async fn until(moment: Option<Timestamp>) {
+    let Some(moment) = moment else { return std::future::pending().await };
+    let left = Duration::try_from(moment.duration_since(Timestamp::now())).unwrap_or_default();
+    tokio::time::sleep(left.min(LONGEST)).await;
+}
+
+/// Looks at all Pods that wait.
+async fn bind_waiting(api: &Api, scheduling: &Scheduling) -> Result<(), WriteError> {
+    let decisions = scheduling.ledger().decide();
+    let mut outcome = Ok(());
+    for decision in decisions {
+        if let Err(error) = carry_out(api, scheduling, &decision) {
+            scheduling.give_back(api, &decision.uid);
+            outcome = Err(error);
+        }
+        tokio::task::yield_now().await;
+    }
+    outcome
+}
+
+fn carry_out(api: &Api, scheduling: &Scheduling, decision: &Decision) -> Result<(), WriteError> {
+    let Some(target) = api.registry.stored_in(PODS) else { return Ok(()) };
+    let Some((_, entry)) = api.store.find(&decision.uid) else {
+        scheduling.ledger().remove(&decision.uid);
+        return Ok(());
+    };
+    // The tap has seen whatever is found, and what comes after it is a conflict.
+    if !scheduling.ledger().stands(decision) {
+        return Ok(());
+    }
+    let written = api.amend(&target, &entry, |pod| match &decision.verdict {
+        Verdict::Place => place::bind(pod, &scheduling.node),
+        Verdict::Unfit(message) => {
+            let generation = pod["metadata"]["generation"].clone();
+            place::tell(pod, place::condition(UNSCHEDULABLE, message, &generation));
+        }
+    });
+    match (written, &decision.verdict) {
+        // The Pod has changed, and the tap has put it back into the queue.
+        (Err(WriteError::Conflict), _) | (Ok(_), Verdict::Place) => Ok(()),
+        (Ok(_), Verdict::Unfit(message)) => {
+            let meta = &entry.meta;
+            scheduling.report(Failure::unschedulable(&meta.namespace, &meta.name, &meta.uid, message));
+            Ok(())
+        }
+        (Err(error), _) => Err(error),
+    }
+}
+
+impl Scheduling {
+    /// Takes a Pod for what the store says that it is, and looks at all Pods once more.
+    fn give_back(&self, api: &Api, uid: &str) {
+        let found = || api.store.find(uid).map(|(_, entry)| entry);
+        loop {
+            let before = found();
+            match &before {
+                Some(entry) => self.take_in_pod(entry),
+                None => self.ledger().remove(uid),
+            }
+            // A change in between was taken in by the tap, before what was found here.
+            if found().map(|entry| entry.revision) == before.map(|entry| entry.revision) {
+                break;
+            }
+        }
+        self.ledger().look_again();
+    }
+}
