@@ -22,11 +22,14 @@
 //! - Conversion webhooks are not called. Our own kinds are converted in process; versions of another custom resource
 //!   differ in `apiVersion` only.
 //! - The bearer of the token may do everything; there is no RBAC and no admission webhook.
-//! - Protobuf is read for a few small kinds and never written; other kinds in protobuf are refused with 415.
+//! - Protobuf is read for the built-in kinds and never written; other kinds in protobuf are refused with 415.
 //! - Wrong types in built-in kinds are answered with 422 and the field's path instead of a decoding error.
-//! - A Pod gets no default tolerations or priority, a claim no protection finalizer.
+//! - A Pod gets no token of its ServiceAccount.
 
+mod accounts;
+pub mod backup;
 mod connection;
+mod endpoints;
 mod gc;
 mod http;
 mod inprocess;
@@ -36,11 +39,15 @@ mod ops;
 mod patch;
 mod path;
 mod pki;
+mod protection;
 mod registry;
+mod scheduling;
 mod schema;
 mod selector;
 mod status;
+mod storage_class;
 mod store;
+mod terminating;
 mod tls;
 
 use std::net::SocketAddr;
@@ -54,6 +61,7 @@ pub use local::client as local_client;
 use ops::{Api, WriteOptions};
 use registry::Registry;
 pub use registry::service::SERVICE_RANGE;
+use scheduling::Scheduling;
 use store::Store;
 pub use tls::Serving;
 
@@ -67,7 +75,8 @@ pub struct Config {
     pub data_dir: PathBuf,
     /// CustomResourceDefinitions that exist from the start, as JSON objects.
     pub crds: Vec<Value>,
-    /// The only node: every new Pod that names none is bound to it at once, without a scheduler's write.
+    /// The only node: a new Pod that names none and fits is bound to it at once, without a scheduler's write. One that does
+    /// not fit waits until it does. The node has to register itself.
     pub node_name: Option<String>,
 }
 
@@ -113,18 +122,32 @@ pub enum Error {
 }
 
 impl ApiServer {
-    /// Opens the store, and makes the namespaces `default`, `kube-system` and `agent-sandbox-system`.
+    /// Opens the store, and makes the namespaces `default`, `kube-system` and `agent-sandbox-system` with their accounts.
     pub async fn open(config: Config) -> Result<Self, Error> {
         let Config { data_dir, crds, node_name } = config;
         pki::private_dir(&data_dir)?;
         let path = data_dir.join("store.redb");
         let (hints, received) = tokio::sync::mpsc::unbounded_channel();
+        let (namespaces, changed) = tokio::sync::mpsc::unbounded_channel();
+        let (behind, services) = tokio::sync::mpsc::unbounded_channel();
+        let (classes, changed_classes) = tokio::sync::mpsc::unbounded_channel();
         let registry = Arc::new(Registry::new());
+        let (scheduling, failures) = node_name.map(Scheduling::new).unzip();
         let open = {
             let (path, registry, collect) = (path.clone(), registry.clone(), gc::tap(hints));
+            let complete = accounts::tap(namespaces);
+            let serve = endpoints::tap(behind);
+            let classify = storage_class::tap(classes);
+            let schedule = scheduling.clone();
             let tap: store::Tap = Box::new(move |change| {
                 registry.follow(change);
                 collect(change);
+                complete(change);
+                serve(change);
+                classify(change);
+                if let Some(scheduling) = &schedule {
+                    scheduling.follow(change);
+                }
             });
             move || Store::open(&path, registry::builtin::selectable_fields, tap)
         };
@@ -135,14 +158,23 @@ impl ApiServer {
         let api = Arc::new(Api {
             store,
             registry,
-            node_name,
+            scheduling,
             assigning: Mutex::default(),
             kubelet: RwLock::new(None),
             stopping: CancellationToken::new(),
         });
         let server = Self { api, data_dir: Arc::new(data_dir) };
+        if let Some(scheduling) = &server.api.scheduling {
+            scheduling.load(&server.api.store);
+        }
         server.set_up(crds)?;
         tokio::spawn(gc::run(server.api.clone(), received));
+        tokio::spawn(accounts::run(server.api.clone(), changed));
+        tokio::spawn(endpoints::run(server.api.clone(), services));
+        tokio::spawn(storage_class::run(server.api.clone(), changed_classes));
+        if let Some(failures) = failures {
+            tokio::spawn(scheduling::run(server.api.clone(), failures));
+        }
         Ok(server)
     }
 
@@ -164,7 +196,7 @@ impl ApiServer {
         kube::Client::new(inprocess::InProcess::new(self.router()).ahead(), namespace)
     }
 
-    /// Gives the requests for `pods/{exec,log,attach,portforward}` and `nodes/proxy` to `router`, which serves the same
+    /// Gives the requests for `pods/{exec,log,attach,portforward,proxy}` and `nodes/proxy` to `router`, which serves the same
     /// paths, and asks it for the whole collections of `metrics.k8s.io`.
     ///
     /// Until then they are answered with 503. The server has checked by then that the Pod or Node exists.
@@ -202,6 +234,7 @@ impl ApiServer {
         for name in NAMESPACES {
             self.ensure(&namespaces, name.to_owned(), json!({ "metadata": { "name": name } }), false)?;
         }
+        accounts::complete(&self.api);
         for crd in crds {
             let name = crd["metadata"]["name"].as_str().unwrap_or_default().to_owned();
             self.ensure(&definitions, name, crd, true)?;

@@ -34,7 +34,11 @@ async fn strategic_patches_merge_lists_of_built_in_kinds_only() {
     assert_eq!(patched["spec"]["containers"][0]["image"], "app:2");
     assert_eq!(patched["spec"]["containers"][0]["terminationMessagePath"], "/dev/termination-log");
     world.create(GADGETS, gadget("a")).await;
-    assert_eq!(world.patch(&format!("{GADGETS}/a"), STRATEGIC, json!({})).await.code, 415);
+    let refused = world.patch(&format!("{GADGETS}/a"), STRATEGIC, json!({})).await;
+    let message = refused.body["message"].as_str().unwrap_or_default();
+    let (given, accepted) = message.split_once("accepted media types include: ").unwrap_or_default();
+    assert_eq!((refused.code, given.contains(STRATEGIC)), (415, true), "{message}");
+    assert!(accepted.contains(MERGE) && !accepted.contains(STRATEGIC), "{message}");
 }
 
 #[tokio::test]

@@ -1,5 +1,8 @@
 //! The columns of built-in kinds, as kubectl users know them.
 
+mod endpoints;
+mod pod;
+
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -26,18 +29,14 @@ const AGE: Column = column("Age", |o, now| age(&o["metadata"]["creationTimestamp
 
 const PODS: &[Column] = &[
     NAME,
-    column("Ready", |pod, _| {
-        let statuses = list(&pod["status"]["containerStatuses"]);
-        let ready = statuses.iter().filter(|status| status["ready"] == true).count();
-        format!("{ready}/{}", list(&pod["spec"]["containers"]).len()).into()
-    }),
-    column("Status", |pod, _| pod_status(pod).into()),
-    column("Restarts", |pod, now| restarts(pod, now).into()),
+    column("Ready", |pod, now| pod::row(pod, now).ready.into()),
+    column("Status", |pod, now| pod::row(pod, now).status.into()),
+    column("Restarts", |pod, now| pod::row(pod, now).restarts.into()),
     AGE,
     wide("IP", |pod, _| or_none(&pod["status"]["podIP"])),
     wide("Node", |pod, _| or_none(&pod["spec"]["nodeName"])),
     wide("Nominated Node", |pod, _| or_none(&pod["status"]["nominatedNodeName"])),
-    wide("Readiness Gates", |_, _| "<none>".into()),
+    wide("Readiness Gates", |pod, _| pod::gates(pod).into()),
 ];
 const METRICS: &[Column] = &[
     NAME,
@@ -59,6 +58,14 @@ const SERVICES: &[Column] = &[
     }),
     AGE,
     wide("Selector", |o, _| pairs(&o["spec"]["selector"])),
+];
+const ENDPOINTS: &[Column] = &[NAME, column("Endpoints", |o, _| endpoints::of_endpoints(o).into()), AGE];
+const SLICES: &[Column] = &[
+    NAME,
+    column("AddressType", |o, _| text(&o["addressType"])),
+    column("Ports", |o, _| endpoints::ports_of_slice(o).into()),
+    column("Endpoints", |o, _| endpoints::addresses_of_slice(o).into()),
+    AGE,
 ];
 const CLAIMS: &[Column] = &[
     NAME,
@@ -116,6 +123,10 @@ const NODES: &[Column] = &[
         let address = list(&o["status"]["addresses"]).iter().find(|a| a["type"] == "InternalIP");
         address.map_or("<none>".into(), |address| address["address"].clone())
     }),
+    wide("External-IP", |o, _| {
+        let address = list(&o["status"]["addresses"]).iter().find(|a| a["type"] == "ExternalIP");
+        address.map_or("<none>".into(), |address| address["address"].clone())
+    }),
     wide("OS-Image", |o, _| text(&o["status"]["nodeInfo"]["osImage"])),
     wide("Kernel-Version", |o, _| text(&o["status"]["nodeInfo"]["kernelVersion"])),
     wide("Container-Runtime", |o, _| text(&o["status"]["nodeInfo"]["containerRuntimeVersion"])),
@@ -130,11 +141,20 @@ const EVENTS: &[Column] = &[
         let kind = object["kind"].as_str().unwrap_or_default().to_lowercase();
         format!("{kind}/{}", object["name"].as_str().unwrap_or_default()).into()
     }),
+    wide("Subobject", |o, _| {
+        let object = if o["regarding"].is_object() { &o["regarding"] } else { &o["involvedObject"] };
+        text(&object["fieldPath"])
+    }),
+    wide("Source", |o, _| source(o).into()),
     column("Message", |o, _| {
         let message = if o["note"].is_string() { &o["note"] } else { &o["message"] };
         message.as_str().unwrap_or_default().trim().into()
     }),
-    wide("Count", |o, _| o["count"].as_i64().unwrap_or(1).to_string().into()),
+    wide("First Seen", |o, now| age(first_seen(o), now)),
+    wide("Count", |o, _| {
+        let counts = [&o["series"]["count"], &o["count"], &o["deprecatedCount"]];
+        counts.into_iter().find_map(Value::as_i64).unwrap_or(1).to_string().into()
+    }),
     wide("Name", |o, _| o["metadata"]["name"].clone()),
 ];
 const CLASSES: &[Column] = &[
@@ -180,6 +200,8 @@ pub(super) fn builtin(resource: &Resource) -> Option<&'static [Column]> {
     Some(match &*resource.plural {
         "pods" => PODS,
         "services" => SERVICES,
+        "endpoints" => ENDPOINTS,
+        "endpointslices" => SLICES,
         "persistentvolumeclaims" => CLAIMS,
         "persistentvolumes" => VOLUMES,
         "nodes" => NODES,
@@ -274,6 +296,22 @@ fn modes(list_of_modes: &Value) -> Value {
     short.collect::<Vec<_>>().join(",").into()
 }
 
+/// Which program an event comes from, and where that runs.
+fn source(event: &Value) -> String {
+    let source = if event["source"].is_object() { &event["source"] } else { &event["deprecatedSource"] };
+    let names = [&source["component"], &event["reportingComponent"], &event["reportingController"]];
+    let component = names.into_iter().find_map(Value::as_str).unwrap_or_default();
+    match source["host"].as_str() {
+        Some(host) if !host.is_empty() => format!("{component}, {host}"),
+        _ => component.to_owned(),
+    }
+}
+
+fn first_seen(event: &Value) -> &Value {
+    let times = [&event["firstTimestamp"], &event["deprecatedFirstTimestamp"], &event["eventTime"]];
+    times.into_iter().find(|time| time.is_string()).unwrap_or(&event["metadata"]["creationTimestamp"])
+}
+
 fn last_seen(event: &Value) -> &Value {
     [
         &event["series"]["lastObservedTime"],
@@ -287,70 +325,9 @@ fn last_seen(event: &Value) -> &Value {
     .unwrap_or(&event["metadata"]["creationTimestamp"])
 }
 
-/// One word for how a Pod is doing, as `kubectl get pods` has always shown it.
-fn pod_status(pod: &Value) -> String {
-    let status = &pod["status"];
-    let mut word = status["reason"].as_str().or(status["phase"].as_str()).unwrap_or_default().to_owned();
-    let inits = list(&status["initContainerStatuses"]);
-    for (at, container) in inits.iter().enumerate() {
-        let state = &container["state"];
-        if state["terminated"]["exitCode"] == 0 || container["started"] == true {
-            continue;
-        }
-        word = match (state["terminated"].is_object(), state["waiting"]["reason"].as_str()) {
-            (true, _) => format!("Init:{}", ended(&state["terminated"])),
-            (false, Some(reason)) if reason != "PodInitializing" => format!("Init:{reason}"),
-            _ => format!("Init:{at}/{}", inits.len()),
-        };
-        return terminating(pod, word);
-    }
-    let mut running = false;
-    for container in list(&status["containerStatuses"]).iter().rev() {
-        let state = &container["state"];
-        if let Some(reason) = state["waiting"]["reason"].as_str() {
-            word = reason.to_owned();
-        } else if state["terminated"].is_object() {
-            word = ended(&state["terminated"]);
-        } else if container["ready"] == true && state["running"].is_object() {
-            running = true;
-        }
-    }
-    if word == "Completed" && running {
-        word = "Running".into();
-    }
-    terminating(pod, word)
-}
-
-fn ended(terminated: &Value) -> String {
-    match (terminated["reason"].as_str(), terminated["signal"].as_i64().filter(|signal| *signal != 0)) {
-        (Some(reason), _) if !reason.is_empty() => reason.to_owned(),
-        (_, Some(signal)) => format!("Signal:{signal}"),
-        _ => format!("ExitCode:{}", terminated["exitCode"]),
-    }
-}
-
-fn terminating(pod: &Value, word: String) -> String {
-    if pod["metadata"]["deletionTimestamp"].is_string() { "Terminating".into() } else { word }
-}
-
-fn restarts(pod: &Value, now: Timestamp) -> String {
-    let statuses = list(&pod["status"]["containerStatuses"]);
-    let count: i64 = statuses.iter().filter_map(|status| status["restartCount"].as_i64()).sum();
-    let last = statuses
-        .iter()
-        .map(|status| &status["lastState"]["terminated"]["finishedAt"])
-        .filter(|time| time.is_string())
-        .max_by_key(|time| time.as_str());
-    match last {
-        Some(time) if count > 0 => format!("{count} ({} ago)", age(time, now).as_str().unwrap_or_default()),
-        _ => count.to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn ages_are_short() {
@@ -359,16 +336,5 @@ mod tests {
         {
             assert_eq!(human(seconds), want);
         }
-    }
-
-    #[test]
-    fn a_pods_status_is_its_most_telling_state() {
-        let mut pod = json!({ "status": { "phase": "Pending", "containerStatuses": [
-            { "ready": false, "state": { "waiting": { "reason": "ErrImagePull" } } }] } });
-        assert_eq!(pod_status(&pod), "ErrImagePull");
-        pod["status"]["containerStatuses"][0]["state"] = json!({ "terminated": { "exitCode": 3 } });
-        assert_eq!(pod_status(&pod), "ExitCode:3");
-        pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
-        assert_eq!(pod_status(&pod), "Terminating");
     }
 }

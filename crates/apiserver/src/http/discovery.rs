@@ -13,6 +13,7 @@ use crate::registry::{Form, Resource, group_version};
 use crate::status::json_response;
 
 const VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+const PROXY: &[&str] = &["create", "delete", "get", "patch", "update"];
 const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 
 /// The API level that is spoken, not the version of this program.
@@ -111,9 +112,9 @@ fn resources(group: &str, version: &str, members: &[(Arc<Resource>, usize)]) -> 
                 "name": format!("{}/{}", resource.plural, subresource.name), "singularName": "",
                 "namespaced": resource.namespaced, "kind": subresource.kind, "verbs": subresource.verbs,
             });
-            if subresource.name == "scale" {
-                entry["group"] = "autoscaling".into();
-                entry["version"] = "v1".into();
+            if let Some((group, version)) = subresource.foreign() {
+                entry["group"] = group.into();
+                entry["version"] = version.into();
             }
             list.push(entry);
         }
@@ -159,9 +160,11 @@ fn aggregated(resource: &Resource, version: &str, at: usize) -> Value {
     let below: Vec<Value> = subresources(resource, at)
         .iter()
         .map(|subresource| {
-            let shown = match subresource.name {
-                "scale" => json!({ "group": "autoscaling", "version": "v1", "kind": "Scale" }),
-                _ => kind(subresource.kind),
+            let shown = match subresource.foreign() {
+                Some((group, version)) => {
+                    json!({ "group": group, "version": version, "kind": subresource.kind })
+                }
+                None => kind(subresource.kind),
             };
             json!({ "subresource": subresource.name, "responseKind": shown, "verbs": subresource.verbs })
         })
@@ -176,6 +179,17 @@ struct Subresource<'a> {
     name: &'static str,
     kind: &'a str,
     verbs: &'static [&'static str],
+}
+
+impl Subresource<'_> {
+    /// The group and version of its kind, if they are not those of the resource.
+    fn foreign(&self) -> Option<(&'static str, &'static str)> {
+        match self.name {
+            "scale" => Some(("autoscaling", "v1")),
+            "eviction" => Some(("policy", "v1")),
+            _ => None,
+        }
+    }
 }
 
 fn subresources(resource: &Resource, at: usize) -> Vec<Subresource<'_>> {
@@ -197,6 +211,13 @@ fn subresources(resource: &Resource, at: usize) -> Vec<Subresource<'_>> {
         ] {
             list.push(Subresource { name, kind, verbs: &["create", "get"] });
         }
+        list.push(Subresource { name: "binding", kind: "Binding", verbs: &["create"] });
+        list.push(Subresource { name: "eviction", kind: "Eviction", verbs: &["create"] });
+        list.push(Subresource { name: "proxy", kind: "PodProxyOptions", verbs: PROXY });
+        list.push(Subresource { name: "ephemeralcontainers", kind: "Pod", verbs: CHANGE });
+    }
+    if resource.is("", "services") {
+        list.push(Subresource { name: "proxy", kind: "ServiceProxyOptions", verbs: PROXY });
     }
     if resource.is("", "nodes") {
         list.push(Subresource { name: "proxy", kind: "NodeProxyOptions", verbs: &["get"] });
@@ -211,6 +232,8 @@ fn verbs(resource: &Resource) -> &'static [&'static str] {
     match resource.form {
         Form::Review => &["create"],
         Form::Live => &["get", "list"],
+        Form::Absent => &["get", "list", "watch"],
+        _ if !resource.can_empty() => &["create", "delete", "get", "list", "patch", "update", "watch"],
         _ => &VERBS,
     }
 }

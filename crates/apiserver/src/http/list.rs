@@ -29,7 +29,7 @@ impl Context {
         let mut entries: Vec<_> = snapshot
             .entries
             .into_iter()
-            .filter(|entry| selector.matches(&entry.meta) && (after.is_empty() || path(entry) > after))
+            .filter(|entry| selector.matches(entry) && (after.is_empty() || path(entry) > after))
             .collect();
         let mut metadata = json!({ "resourceVersion": revision.to_string() });
         if let Some(limit) = limit.map(|limit| limit as usize).filter(|limit| *limit < entries.len()) {

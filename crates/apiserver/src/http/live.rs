@@ -30,7 +30,7 @@ impl Context {
             let meta = Meta::of(object, &[]);
             (self.namespace.is_empty() || *meta.namespace == *self.namespace)
                 && name.is_none_or(|name| *meta.name == *name)
-                && selector.matches(&meta)
+                && selector.accepts(&meta, object)
         });
         objects.sort_by_key(|object| {
             let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();

@@ -2,6 +2,7 @@
 
 pub(crate) mod body;
 mod columns;
+mod describe;
 mod discovery;
 pub(crate) mod jsonpath;
 mod kubelet;
@@ -9,9 +10,13 @@ mod list;
 mod live;
 mod objects;
 mod openapi;
+mod placement;
 mod protobuf;
+mod proxy;
 mod request;
+mod review;
 mod scale;
+mod swagger;
 mod table;
 mod watch;
 
@@ -24,8 +29,9 @@ use futures::FutureExt as _;
 use http::{HeaderValue, Method, StatusCode};
 use serde_json::json;
 
+use crate::backup;
 use crate::ops::{Api, Part, storage_error};
-use crate::registry::{Form, Target};
+use crate::registry::{Form, Target, absent};
 use crate::status::{ApiError, json_response};
 use request::{Query, ResourcePath, View};
 
@@ -90,6 +96,12 @@ async fn dispatch(api: Arc<Api>, request: Request) -> Result<Response, ApiError>
         target,
     };
     let target = context.target.clone();
+    if target.resource.form == Form::Absent
+        && !matches!(*request.method(), Method::GET | Method::HEAD | Method::DELETE)
+    {
+        return Err(absent::refusal(&target.resource.group, &target.resource.plural));
+    }
+    let explained = context.view == View::Table && target.resource.form == Form::Absent;
     let answered = match (resource.name, resource.subresource) {
         (None, _) => context.collection(request).await,
         (Some(_), _) if context.target.resource.namespaced && context.namespace.is_empty() => {
@@ -99,6 +111,11 @@ async fn dispatch(api: Arc<Api>, request: Request) -> Result<Response, ApiError>
         (Some(name), Some(subresource)) => context.subresource(&name, &subresource, request).await,
     };
     let mut response = answered.unwrap_or_else(IntoResponse::into_response);
+    if let Some(sentence) =
+        absent::sentence(&target.resource.group, &target.resource.plural).filter(|_| explained)
+    {
+        warn(&mut response, &sentence);
+    }
     if let Some(deprecation) = &target.version().deprecation {
         warn(&mut response, deprecation);
     }
@@ -120,13 +137,15 @@ fn fixed(api: &Api, path: &str, request: &Request) -> Result<Response, ApiError>
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     match parts.as_slice() {
         ["healthz" | "livez" | "readyz", ..] => Ok((StatusCode::OK, "ok").into_response()),
+        ["asb", "v1", "objects"] => Ok(backup::answer(api)),
         ["version"] => Ok(json_response(StatusCode::OK, &discovery::version())),
+        ["openapi", "v2"] => Ok(swagger::document(accept)),
         ["openapi", "v3"] => Ok(json_response(StatusCode::OK, &openapi::index(api))),
         ["openapi", "v3", "api", version] => openapi::document(api, "", version),
         ["openapi", "v3", "apis", group, version] => openapi::document(api, group, version),
         [""] => Ok(json_response(
             StatusCode::OK,
-            &json!({ "paths": ["/api", "/apis", "/healthz", "/livez", "/openapi/v3", "/readyz", "/version"] }),
+            &json!({ "paths": ["/api", "/apis", "/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"] }),
         )),
         _ => discovery::answer(api, &parts, accept).ok_or_else(ApiError::no_resource),
     }
@@ -159,7 +178,7 @@ impl Context {
             Method::GET | Method::HEAD if self.query.flag("watch") => self.watch(),
             Method::GET | Method::HEAD => self.list(),
             Method::POST => self.create(request).await,
-            Method::DELETE => self.delete_collection(request).await,
+            Method::DELETE if self.target.resource.can_empty() => self.delete_collection(request).await,
             _ => Err(ApiError::method_not_allowed()),
         }
     }
@@ -187,11 +206,24 @@ impl Context {
         match subresource {
             "status" if version.status => self.object(name, Part::Status, request).await,
             "scale" if version.scale.is_some() => self.scale(name, request).await,
+            "ephemeralcontainers" if self.target.resource.is("", "pods") => {
+                self.object(name, Part::EphemeralContainers, request).await
+            }
             "finalize" if self.target.resource.is("", "namespaces") => {
                 self.object(name, Part::Main, request).await
             }
             "exec" | "log" | "attach" | "portforward" if self.target.resource.is("", "pods") => {
                 self.kubelet(name, request).await
+            }
+            "binding" if self.target.resource.is("", "pods") => self.binding(name, request).await,
+            "eviction" if self.target.resource.is("", "pods") => self.eviction(name, request).await,
+            "token" if self.target.resource.is("", "serviceaccounts") => Err(ApiError::new(
+                405,
+                "MethodNotAllowed",
+                "this API server gives no tokens to ServiceAccounts: it knows one user, whose token is in the kubeconfig",
+            )),
+            "proxy" if self.target.resource.is("", "pods") || self.target.resource.is("", "services") => {
+                self.proxy(name, request).await
             }
             "proxy" if self.target.resource.is("", "nodes") => self.kubelet(name, request).await,
             _ => Err(ApiError::no_resource()),

@@ -80,7 +80,7 @@ impl Context {
         let options = self.delete_options(request).await?;
         let prefix = self.prefix();
         let snapshot = self.api.store.list(&self.target.resource.collection, &prefix);
-        let chosen = snapshot.entries.into_iter().filter(|entry| selector.matches(&entry.meta));
+        let chosen = snapshot.entries.into_iter().filter(|entry| selector.matches(entry));
         for entry in chosen {
             match self.api.delete(&self.target, &entry.meta.namespace, &entry.meta.name, &options) {
                 Err(error) if error.code != 404 => return Err(error),
@@ -93,15 +93,6 @@ impl Context {
         ))
     }
 
-    /// A caller on this machine with the token may do everything.
-    pub(super) async fn review(&self, request: Request) -> Result<Response, ApiError> {
-        let (mut object, _) = self.read_object(request).await?;
-        object["kind"] = (&*self.target.resource.kind).into();
-        object["apiVersion"] = self.target.api_version().into();
-        object["status"] = json!({ "allowed": true, "reason": "the bearer of the token may do everything" });
-        Ok(json_response(StatusCode::CREATED, &object))
-    }
-
     pub(super) fn selector(&self) -> Result<Selector, ApiError> {
         let fields = crate::registry::builtin::selectable_fields(&self.target.resource.collection);
         let asked = self.query.text("fieldSelector");
@@ -109,7 +100,8 @@ impl Context {
             crate::registry::Form::NewEvents => asked.replace("regarding.", "involvedObject."),
             _ => asked.to_owned(),
         };
-        Selector::parse(self.query.text("labelSelector"), &asked, fields)
+        let own = &self.target.version().selectable;
+        Selector::parse(self.query.text("labelSelector"), &asked, fields, own)
     }
 
     /// The start of the paths that this request covers.
@@ -140,7 +132,7 @@ impl Context {
         response
     }
 
-    async fn read_object(&self, request: Request) -> Result<(Value, WriteOptions), ApiError> {
+    pub(super) async fn read_object(&self, request: Request) -> Result<(Value, WriteOptions), ApiError> {
         let media_type = body::media_type(request.headers()).to_owned();
         let raw = body::read(request.into_body()).await?;
         let (object, duplicates) = body::parse_object(&media_type, &raw)?;
@@ -152,6 +144,10 @@ impl Context {
         let media_type = body::media_type(request.headers()).to_owned();
         let raw = body::read(request.into_body()).await?;
         let given = if raw.is_empty() { Value::Null } else { body::parse_object(&media_type, &raw)?.0 };
+        self.delete_options_of(&given)
+    }
+
+    pub(super) fn delete_options_of(&self, given: &Value) -> Result<DeleteOptions, ApiError> {
         let text = |field: &str| given[field].as_str().or(self.query.get(field));
         let propagation = match text("propagationPolicy") {
             None => None,

@@ -6,10 +6,14 @@ use axum::response::Response;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
+use super::describe::describe;
 use crate::ops::Api;
-use crate::registry::{Target, group_version};
+use crate::patch;
+use crate::registry::{Target, absent, group_version};
 use crate::status::{ApiError, json_response};
 
+pub(super) const TITLE: &str = "Kubernetes";
+pub(super) const VERSION: &str = "v1.36.0";
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
 pub(super) fn index(api: &Api) -> Value {
@@ -42,7 +46,7 @@ pub(super) fn document(api: &Api, group: &str, version: &str) -> Result<Response
         describe_paths(target, &mut paths);
     }
     let body = json!({
-        "openapi": "3.0.0", "info": { "title": "Kubernetes", "version": "v1.36.0" },
+        "openapi": "3.0.0", "info": { "title": TITLE, "version": VERSION },
         "paths": paths, "components": { "schemas": schemas },
     });
     Ok(json_response(StatusCode::OK, &body))
@@ -86,8 +90,32 @@ fn model(target: &Target) -> Value {
         "allOf": [{ "$ref": format!("#/components/schemas/{OBJECT_META}") }], "default": {},
         "description": "Standard object's metadata.",
     });
+    if !target.resource.custom {
+        describe(&target.resource.group, &target.resource.kind, &mut schema);
+        merge_keys(&mut schema);
+    }
+    if let Some(sentence) = absent::sentence(&target.resource.group, &target.resource.plural) {
+        schema["description"] = sentence.into();
+    }
     schema["x-kubernetes-group-version-kind"] = json!([kind(target)]);
     schema
+}
+
+/// Says of each list by which key its items merge: kubectl computes its patches by that.
+fn merge_keys(schema: &mut Value) {
+    if let Some(items) = schema.get_mut("items") {
+        merge_keys(items);
+    }
+    for (name, property) in schema.get_mut("properties").and_then(Value::as_object_mut).into_iter().flatten()
+    {
+        if property["type"] == "array"
+            && let Some(key) = patch::merge_key_of(name, &property["items"]["properties"])
+        {
+            property["x-kubernetes-patch-strategy"] = "merge".into();
+            property["x-kubernetes-patch-merge-key"] = key.into();
+        }
+        merge_keys(property);
+    }
 }
 
 fn object_meta() -> Value {

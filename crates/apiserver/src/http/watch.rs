@@ -65,7 +65,7 @@ impl Context {
                 }
                 None => store.list(&collection, &prefix),
             };
-            let chosen = snapshot.entries.into_iter().filter(|entry| selector.matches(&entry.meta));
+            let chosen = snapshot.entries.into_iter().filter(|entry| selector.matches(entry));
             (chosen.collect(), snapshot.revision)
         } else {
             (VecDeque::new(), if asked == 0 { self.at.unwrap_or_else(|| store.revision()) } else { asked })
@@ -189,8 +189,8 @@ impl Watch {
         if !change.key.path.starts_with(&self.prefix) {
             return;
         }
-        let is = self.selector.matches(&change.entry.meta);
-        let was = change.previous.as_ref().is_some_and(|previous| self.selector.matches(&previous.meta));
+        let is = self.selector.matches(&change.entry);
+        let was = change.previous.as_ref().is_some_and(|previous| self.selector.matches(previous));
         let kind = match (change.deleted, was, is) {
             (true, true, _) | (false, true, false) => "DELETED",
             (false, false, true) => "ADDED",

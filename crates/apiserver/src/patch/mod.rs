@@ -9,7 +9,10 @@ use crate::http::body;
 use crate::registry::Target;
 use crate::status::{ApiError, FieldError};
 
-pub(crate) const MEDIA_TYPES: &str = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml";
+/// What patches can be written in. Strategic ones are for built-in kinds, whose lists are known.
+const MEDIA_TYPES: &str = "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml";
+const OF_CUSTOM_KINDS: &str =
+    "application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml";
 /// Operations in one JSON patch.
 const MAX_OPERATIONS: usize = 10_000;
 
@@ -19,6 +22,13 @@ pub(crate) enum Patch {
     Merge(Value),
     Strategic(Value),
     Apply { config: Value, manager: String },
+}
+
+/// The field that tells the items of a built-in kind's list apart in a strategic merge patch, if they merge.
+///
+/// `fields` are the properties of an item, by which lists of the same name are told apart.
+pub(crate) fn merge_key_of(list: &str, fields: &Value) -> Option<&'static str> {
+    strategic::merge_key(list, fields)
 }
 
 impl Patch {
@@ -54,7 +64,10 @@ impl Patch {
                 let config = body::parse_yaml(raw)?;
                 Ok(Patch::Apply { config, manager: manager.to_owned() })
             }
-            other => Err(ApiError::unsupported_media(other, MEDIA_TYPES)),
+            other => {
+                let accepted = if target.resource.custom { OF_CUSTOM_KINDS } else { MEDIA_TYPES };
+                Err(ApiError::unsupported_media(other, accepted))
+            }
         }
     }
 

@@ -80,7 +80,7 @@ pub(super) fn merge(target: &mut Value, patch: &Value) {
     }
 }
 
-fn merge_key(list: &str, item: &Value) -> Option<&'static str> {
+pub(super) fn merge_key(list: &str, item: &Value) -> Option<&'static str> {
     if list == "ports" {
         return ["containerPort", "port"].into_iter().find(|key| !item[*key].is_null());
     }

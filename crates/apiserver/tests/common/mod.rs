@@ -1,6 +1,8 @@
 //! A server in a temporary directory, spoken to through its Router or a `kube::Client`.
 #![allow(dead_code)] // each test file uses its part
 
+pub mod served;
+
 use std::time::Duration;
 
 use asb_apiserver::{ApiServer, Config};
@@ -103,6 +105,11 @@ async fn open_with(dir: &std::path::Path, crds: Vec<Value>) -> ApiServer {
     ApiServer::open(config).await.expect("the server opens")
 }
 
+async fn open_on(dir: &std::path::Path, node: &str) -> ApiServer {
+    let config = Config { data_dir: dir.to_owned(), crds: vec![], node_name: Some(node.to_owned()) };
+    ApiServer::open(config).await.expect("the server opens")
+}
+
 impl World {
     pub async fn new() -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
@@ -113,6 +120,17 @@ impl World {
     pub async fn with_our_kinds() -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         Self { server: open_with(dir.path(), asb_types::crd::all()).await, dir }
+    }
+
+    /// Where Pods are bound to a node of this name, once it is there.
+    pub async fn with_node(name: &str) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        Self { server: open_on(dir.path(), name).await, dir }
+    }
+
+    pub async fn reopen_with_node(self, name: &str) -> Self {
+        self.server.shutdown().await;
+        Self { server: open_on(self.dir.path(), name).await, dir: self.dir }
     }
 
     pub async fn with_everything() -> Self {
@@ -181,9 +199,23 @@ impl World {
 
     /// Waits until `path` answers with `code`.
     pub async fn eventually(&self, path: &str, code: u16) {
+        self.until(path, |answer| answer.code == code).await;
+    }
+
+    /// Waits until the object at `path` is as wanted.
+    pub async fn eventually_that(&self, path: &str, wanted: impl Fn(&Value) -> bool) {
+        self.until(path, |answer| answer.code == 200 && wanted(&answer.body)).await;
+    }
+
+    async fn until(&self, path: &str, wanted: impl Fn(&Answer) -> bool) {
         let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
-        while self.get(path).await.code != code {
-            assert!(tokio::time::Instant::now() < deadline, "{path} never answered {code}");
+        loop {
+            let answer = self.get(path).await;
+            if wanted(&answer) {
+                return;
+            }
+            let (code, body) = (answer.code, answer.body);
+            assert!(tokio::time::Instant::now() < deadline, "{path} is still {code}: {body}");
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     }
