@@ -61,6 +61,60 @@ pub struct PodStatus {
     pub conditions: Vec<PodCondition>,
     #[serde(default, deserialize_with = "or_default", rename = "podIPs")]
     pub pod_ips: Vec<PodIp>,
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    #[serde(default, deserialize_with = "unwell", skip_serializing_if = "Vec::is_empty")]
+    pub container_statuses: Vec<ContainerStatus>,
+    #[serde(default, deserialize_with = "unwell", skip_serializing_if = "Vec::is_empty")]
+    pub init_container_statuses: Vec<ContainerStatus>,
+}
+
+/// A container that failed, or that waits for something unusual; no other is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ContainerStatus {
+    pub name: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub state: ContainerState,
+    #[serde(default, deserialize_with = "or_default")]
+    pub last_state: ContainerState,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ContainerState {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting: Option<Waiting>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub terminated: Option<Terminated>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Waiting {
+    #[serde(default, deserialize_with = "or_default")]
+    pub reason: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub message: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Terminated {
+    pub exit_code: i32,
+    #[serde(default, deserialize_with = "or_default")]
+    pub reason: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub message: String,
+}
+
+impl ContainerState {
+    /// Whether this is what every container goes through that starts or ends well.
+    fn is_usual(&self) -> bool {
+        let waits = self.waiting.as_ref();
+        waits.is_none_or(|it| matches!(&*it.reason, "" | "ContainerCreating" | "PodInitializing"))
+            && self.terminated.as_ref().is_none_or(|end| end.exit_code == 0)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -125,10 +179,19 @@ pub struct ServicePort {
     pub target_port: serde_json::Value,
 }
 
-/// A PersistentVolumeClaim; only whose it is matters.
+/// A PersistentVolumeClaim: whose it is, and whether its volume is there.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct VolumeClaim {
     pub metadata: ObjectMeta,
+    #[serde(default, deserialize_with = "or_default")]
+    pub status: VolumeClaimStatus,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct VolumeClaimStatus {
+    /// `Pending`, `Bound`, or `Lost`: the PersistentVolume is gone.
+    #[serde(default, deserialize_with = "or_default")]
+    pub phase: String,
 }
 
 /// Which traffic Pods may have. Its spec is compared as a whole, so it is kept as it came.
@@ -179,6 +242,14 @@ where
     D: serde::Deserializer<'de>,
 {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
+/// Keeps the containers that are not well: a fleet has many Pods, and most of them are.
+fn unwell<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<ContainerStatus>, D::Error> {
+    let mut all: Vec<ContainerStatus> = or_default(deserializer)?;
+    all.retain(|container| !container.state.is_usual());
+    all.shrink_to_fit();
+    Ok(all)
 }
 
 /// Whose an object is, as seen by one possible owner.

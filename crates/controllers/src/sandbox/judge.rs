@@ -8,6 +8,8 @@ use super::child;
 use super::plan::{Problem, ProblemKind, Seen, Step, marked_expired, tracked_pod};
 use super::retry::Retry;
 use super::service;
+use super::trouble;
+use super::volume;
 use crate::object::{Ownership, Pod, ownership};
 
 /// The status after the plan was applied: `seen` holds the answers of the API server.
@@ -123,10 +125,10 @@ fn finished(pod: &Pod) -> Option<Verdict> {
     Some(Verdict::new(condition::FINISHED, Status::True, reason, message))
 }
 
-fn terminal(pod: &Pod) -> Option<(&'static str, &'static str)> {
+fn terminal(pod: &Pod) -> Option<(&'static str, String)> {
     match pod.status.phase.as_str() {
-        "Succeeded" => Some((reason::POD_SUCCEEDED, "Pod completed successfully")),
-        "Failed" => Some((reason::POD_FAILED, "Pod failed")),
+        "Succeeded" => Some((reason::POD_SUCCEEDED, "Pod completed successfully".to_owned())),
+        "Failed" => Some((reason::POD_FAILED, with_trouble("Pod failed".to_owned(), pod))),
         _ => None,
     }
 }
@@ -175,7 +177,10 @@ fn ready(sandbox: &Sandbox, seen: &Seen, tracked: Option<&Pod>, problems: &[Prob
         return verdict(Status::False, reason::DEPENDENCIES_NOT_READY, message);
     }
     if let Some((why, message)) = tracked.and_then(terminal) {
-        return verdict(Status::False, why, message.to_owned());
+        return verdict(Status::False, why, message);
+    }
+    if let Some(message) = volume::lost(sandbox, seen) {
+        return verdict(Status::False, reason::VOLUME_LOST, message);
     }
     let (pod_ready, mut message) = describe(tracked);
     let service = seen.service.as_deref();
@@ -194,13 +199,20 @@ fn ready(sandbox: &Sandbox, seen: &Seen, tracked: Option<&Pod>, problems: &[Prob
 fn describe(pod: Option<&Pod>) -> (bool, String) {
     let Some(pod) = pod else { return (false, "Pod does not exist".to_owned()) };
     if pod.status.phase != "Running" {
-        return (false, format!("Pod exists with phase: {}", pod.status.phase));
+        return (false, with_trouble(format!("Pod exists with phase: {}", pod.status.phase), pod));
     }
     let is_ready = pod.condition(condition::READY).is_some_and(|ready| ready.status == "True");
     match (is_ready, pod.ips().is_empty()) {
-        (false, _) => (false, "Pod is Running but not Ready".to_owned()),
+        (false, _) => (false, with_trouble("Pod is Running but not Ready".to_owned(), pod)),
         (true, true) => (false, "Pod is Ready but has no podIPs yet".to_owned()),
         (true, false) => (true, "Pod is Ready".to_owned()),
+    }
+}
+
+fn with_trouble(what: String, pod: &Pod) -> String {
+    match trouble::of(pod) {
+        Some(why) => format!("{what}: {why}"),
+        None => what,
     }
 }
 

@@ -60,17 +60,24 @@ pub fn judge(
     happened
 }
 
-/// What users are told of beside the status: more than one Pod, once when it begins.
+/// What users are told of beside the status, once when it begins: more than one Pod, a lost volume.
 pub fn event(before: Option<&SandboxStatus>, after: &SandboxStatus) -> Option<Event> {
-    let conflict =
-        |status| get(status, condition::READY).filter(|ready| ready.reason == reason::MULTIPLE_PODS);
-    let begun = conflict(after).filter(|_| before.and_then(conflict).is_none())?;
-    Some(Event {
-        kind: Type::Warning,
-        reason: reason::MULTIPLE_PODS,
-        action: "Reconciling",
-        note: begun.message.clone(),
+    [reason::MULTIPLE_PODS, reason::VOLUME_LOST].into_iter().find_map(|reason| {
+        let trouble = |status| get(status, condition::READY).filter(|ready| ready.reason == reason);
+        let begun = trouble(after).filter(|_| before.and_then(trouble).is_none())?;
+        let note = begun.message.clone();
+        Some(Event { kind: Type::Warning, reason, action: "Reconciling", note })
     })
+}
+
+/// What users are told when a claim is made in place of one that is gone: the sandbox starts without what it had.
+pub fn replaced(claim: &str) -> Event {
+    Event {
+        kind: Type::Warning,
+        reason: "VolumeReplaced",
+        action: "Reconciling",
+        note: format!("PersistentVolumeClaim {claim:?} was deleted; the sandbox gets a new, empty volume"),
+    }
 }
 
 /// A change that is underway goes on; one that turns back begins anew.

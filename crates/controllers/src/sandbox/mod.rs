@@ -20,6 +20,7 @@ mod retry;
 mod service;
 #[cfg(test)]
 mod tests;
+mod trouble;
 mod volume;
 
 use std::sync::Arc;
@@ -180,6 +181,9 @@ async fn pass(
         }
     }
     let mut plan = plan::plan(sandbox, &seen, now);
+    for claim in volume::replaced(sandbox, &plan) {
+        world.events.record(sandbox, &milestone::replaced(claim));
+    }
     defer::pod_patch(&mut plan, &mut memory.drift, world.config.write_behind, now);
     let mut problems = std::mem::take(&mut plan.problems);
     let namespace = sandbox.metadata.namespace.as_deref().unwrap_or_default();

@@ -155,7 +155,7 @@ pub fn plan(sandbox: &Sandbox, seen: &Seen, now: Timestamp) -> Plan {
     let mut plan = Plan { look_again: time_left(sandbox, now), ..Plan::default() };
     let pause = seen.retry.map(|retry| retry.left).filter(|left| !left.is_zero());
     pause.into_iter().for_each(|left| plan.look_again_after(left));
-    volume::plan(sandbox, &seen.volume_claims, &mut plan);
+    volume::plan(sandbox, seen, &mut plan);
     match tracked_pod(seen) {
         Err(problem) => plan.problems.push(problem),
         Ok(tracked) => {

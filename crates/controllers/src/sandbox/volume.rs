@@ -1,16 +1,25 @@
 //! The PersistentVolumeClaims of a Sandbox: made once, kept through suspend and expiry.
 
+use std::sync::Arc;
+
 use asb_types::{Sandbox, VolumeClaimTemplate, key, name};
 use serde_json::{Map, Value, json};
 
 use super::child::{self, Adoption};
-use super::plan::{Action, Plan, Problem, ProblemKind, Step};
+use super::plan::{Action, Plan, Problem, ProblemKind, Seen, Step};
 use crate::object::VolumeClaim;
 
 /// Adds what is missing. The first problem stops the templates after it.
-pub fn plan(sandbox: &Sandbox, seen: &[Option<std::sync::Arc<VolumeClaim>>], plan: &mut Plan) {
+///
+/// A claim that is gone while the Pod runs with its volume is not made again: the new one would be empty, and not what
+/// the Pod has mounted. It is made when the Pod is.
+pub fn plan(sandbox: &Sandbox, seen: &Seen, plan: &mut Plan) {
+    let runs = runs_with_volumes(sandbox, seen);
     for (at, template) in sandbox.spec.volume_claims().iter().enumerate() {
-        let found = seen.get(at).and_then(Option::as_deref);
+        let found = seen.volume_claims.get(at).and_then(Option::as_deref);
+        if found.is_none() && runs {
+            continue;
+        }
         match step(sandbox, template, found) {
             Ok(action) => plan.actions.extend(action),
             Err(message) => {
@@ -19,6 +28,43 @@ pub fn plan(sandbox: &Sandbox, seen: &[Option<std::sync::Arc<VolumeClaim>>], pla
             }
         }
     }
+}
+
+/// Why a Pod that runs has lost a volume, if it has.
+pub fn lost(sandbox: &Sandbox, seen: &Seen) -> Option<String> {
+    if !runs_with_volumes(sandbox, seen) {
+        return None;
+    }
+    let missing = |(name, claim): (String, &Option<Arc<VolumeClaim>>)| match claim {
+        None => Some(format!(
+            "PersistentVolumeClaim {name:?} is gone; suspend and resume the sandbox to give it a new, empty volume"
+        )),
+        Some(claim) if claim.status.phase == "Lost" => {
+            Some(format!("PersistentVolumeClaim {name:?} has lost its PersistentVolume"))
+        }
+        Some(_) => None,
+    };
+    names(sandbox).zip(&seen.volume_claims).find_map(missing)
+}
+
+/// Claims of this plan that replace one that an earlier Pod of the Sandbox had.
+pub fn replaced<'a>(sandbox: &Sandbox, plan: &'a Plan) -> impl Iterator<Item = &'a str> {
+    let had_pod = had_pod(sandbox);
+    plan.actions.iter().filter_map(move |action| match action {
+        Action::CreateVolumeClaim(claim) if had_pod => claim["metadata"]["name"].as_str(),
+        _ => None,
+    })
+}
+
+/// Whether the Sandbox has a Pod that runs, and whose claims were made before it. A Pod that was adopted brings no claims.
+fn runs_with_volumes(sandbox: &Sandbox, seen: &Seen) -> bool {
+    let running = matches!(seen.owned_pods.as_slice(), [pod] if pod.status.phase == "Running");
+    running && had_pod(sandbox)
+}
+
+/// The status keeps its selector from the first Pod on.
+fn had_pod(sandbox: &Sandbox) -> bool {
+    sandbox.status.as_ref().is_some_and(|status| status.selector.is_some())
 }
 
 /// The names of the claims of a Sandbox, in the order of its templates.

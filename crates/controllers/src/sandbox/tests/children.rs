@@ -6,9 +6,10 @@ use serde_json::{Value, json};
 
 use super::world::*;
 use crate::object::ServicePort;
+use crate::sandbox::judge::judge;
 use crate::sandbox::plan::{Action, Rivals, Seen, plan, pod_name, rival};
-use crate::sandbox::{child, pod};
-use asb_types::{Sandbox, key};
+use crate::sandbox::{child, pod, volume};
+use asb_types::{Sandbox, condition, key};
 
 fn actions(sandbox: &Sandbox, seen: &Seen) -> Vec<Action> {
     plan(sandbox, seen, at(100)).actions
@@ -338,6 +339,45 @@ fn volume_claims_are_made_kept_or_adopted() {
     );
     let unowned = with(vec![Some(claim("a-box")), None]);
     assert_eq!((unowned.problems.len(), foreign.problems.len()), (1, 1));
+}
+
+#[test]
+fn a_volume_that_is_lost_under_a_running_pod_is_told_and_not_replaced() {
+    let fresh = sandbox(json!({"volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {}}]}));
+    let known = fresh.clone().edit(json!({"status": {"selector": "x=y"}}));
+    let bound = || claim("data-box").owned();
+    let without_volume = bound().edit(json!({"status": {"phase": "Lost"}}));
+    let waiting = ready_pod().edit(json!({"status": {"phase": "Pending"}}));
+    for (sandbox, pod, claim, made, lost) in [
+        (&known, Some(ready_pod()), Some(bound()), false, None),
+        (&known, Some(ready_pod()), None, false, Some("\"data-box\" is gone; suspend and resume")),
+        (
+            &known,
+            Some(ready_pod()),
+            Some(without_volume),
+            false,
+            Some("\"data-box\" has lost its PersistentVolume"),
+        ),
+        // Nothing runs with it: the Pod gets a volume when it starts.
+        (&known, Some(waiting), None, true, None),
+        (&known, None, None, true, None),
+        // An adopted Pod has brought no claim, so none is lost.
+        (&fresh, Some(ready_pod()), None, true, None),
+    ] {
+        let seen = Seen { volume_claims: vec![claim.map(Arc::new)], ..seen(pod, None) };
+        let planned = plan(sandbox, &seen, at(100));
+        let makes = planned.actions.iter().any(|action| matches!(action, Action::CreateVolumeClaim(_)));
+        assert_eq!(makes, made, "{seen:?}");
+        assert_eq!(volume::replaced(sandbox, &planned).count(), usize::from(made && *sandbox == known));
+        let status = judge(sandbox, &seen, &[], "cluster.local", at(100));
+        let ready = condition::get(&status.conditions, condition::READY).unwrap();
+        match lost {
+            Some(message) => {
+                assert!(ready.reason == "VolumeLost" && ready.message.contains(message), "{ready:?}")
+            }
+            None => assert_ne!(ready.reason, "VolumeLost"),
+        }
+    }
 }
 
 /// SB-030

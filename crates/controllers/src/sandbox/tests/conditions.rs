@@ -160,6 +160,44 @@ fn only_an_owned_terminal_pod_finishes_a_sandbox() {
     }
 }
 
+#[test]
+fn ready_and_finished_say_why_the_pod_is_not_well() {
+    let ended = json!({"terminated": {"exitCode": 3, "reason": "Error", "message": "no such file"}});
+    let waits = json!({"waiting": {"reason": "ErrImagePull", "message": "no image"}});
+    let with = |phase: &str, state: &serde_json::Value| {
+        pod(phase).owned().edit(json!({"status": {"containerStatuses": [{"name": "main", "state": state}]}}))
+    };
+    for (pod, reason, message) in [
+        (
+            with("Failed", &ended),
+            "PodFailed",
+            "Pod failed: container main terminated with exit code 3 (Error): no such file",
+        ),
+        (
+            with("Pending", &waits),
+            "DependenciesNotReady",
+            "Pod exists with phase: Pending: container main is waiting: ErrImagePull: no image",
+        ),
+        (
+            with("Running", &ended),
+            "DependenciesNotReady",
+            "Pod is Running but not Ready: container main terminated with exit code 3 (Error): no such file",
+        ),
+        (
+            pod("Failed").owned().edit(json!({"status": {"reason": "Evicted", "message": "too much"}})),
+            "PodFailed",
+            "Pod failed: Evicted: too much",
+        ),
+        (with("Succeeded", &json!({})), "PodSucceeded", "Pod completed successfully"),
+    ] {
+        let status = status(&sandbox(json!({})), &seen(Some(pod), None), &[]);
+        assert_eq!(said(&status, READY), Some(("False", reason, message)));
+        if reason.starts_with("Pod") {
+            assert_eq!(said(&status, FINISHED), Some(("True", reason, message)));
+        }
+    }
+}
+
 /// SB-018, SB-019
 #[test]
 fn scheduling_is_mirrored_from_the_pod() {

@@ -97,7 +97,7 @@ pub fn service() -> Service {
 }
 
 pub fn claim(name: &str) -> VolumeClaim {
-    VolumeClaim { metadata: meta(name) }
+    VolumeClaim { metadata: meta(name), ..Default::default() }
 }
 
 /// What an observer sees when `pod` stands under the Sandbox's name.
