@@ -1,11 +1,14 @@
 //! A kubelet that only pretends: every Pod becomes Running and Ready, unless it asks for something else.
 //!
-//! It waits until somebody binds a Pod to its node, or does that itself where nobody else would.
+//! It waits until somebody binds a Pod to its node, or does that itself where nobody else would, and until the Pod's volume
+//! claims are there.
 //!
 //! Annotation `test/phase` on a Pod: the phase that it gets instead (`Pending`, `Failed`, `Succeeded`).
 
+use std::time::Duration;
+
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
@@ -13,6 +16,8 @@ use serde_json::json;
 
 /// The annotation that chooses a phase.
 pub const PHASE: &str = "test/phase";
+/// How often it looks for a claim that is not there yet.
+const AGAIN: Duration = Duration::from_millis(10);
 /// Pods served at the same time.
 const AT_ONCE: usize = 16;
 /// The node that every Pod lands on.
@@ -61,6 +66,9 @@ async fn serve(client: &Client, pods: &Api<Pod>, pod: &Pod, scheduler: Scheduler
     if pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some(phase) {
         return Ok(());
     }
+    if !claims_are_there(client, pods, pod).await? {
+        return Ok(());
+    }
     let ready = if phase == "Running" { "True" } else { "False" };
     let status = json!({"status": {
         "phase": phase,
@@ -68,6 +76,25 @@ async fn serve(client: &Client, pods: &Api<Pod>, pod: &Pod, scheduler: Scheduler
         "conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": ready}],
     }});
     pods.patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await.map(drop)
+}
+
+/// Waits for the volume claims of a Pod; `false` when the Pod goes meanwhile.
+async fn claims_are_there(client: &Client, pods: &Api<Pod>, pod: &Pod) -> Result<bool, kube::Error> {
+    let claims: Api<PersistentVolumeClaim> =
+        Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    for volume in volumes.filter_map(|volume| volume.persistent_volume_claim.as_ref()) {
+        while claims.get_metadata_opt(&volume.claim_name).await?.is_none() {
+            let found = pods.get_metadata_opt(&pod.name_any()).await?;
+            if found.is_none_or(|it| {
+                it.metadata.uid != pod.metadata.uid || it.metadata.deletion_timestamp.is_some()
+            }) {
+                return Ok(false);
+            }
+            tokio::time::sleep(AGAIN).await;
+        }
+    }
+    Ok(true)
 }
 
 /// What a scheduler does.

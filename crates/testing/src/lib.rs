@@ -20,9 +20,11 @@ pub mod kubelet;
 mod kubernetes;
 mod leak;
 pub mod node;
+pub mod pods;
 mod registry;
 mod rights;
 mod root;
+mod tool;
 mod world;
 mod writes;
 
@@ -33,6 +35,7 @@ pub use kubernetes::Kubernetes;
 pub use leak::assert_nothing_left;
 pub use registry::{Access, Faulty, Registry};
 pub use root::root;
+pub use tool::tool;
 pub use world::{Kind, World};
 pub use writes::Writes;
 

@@ -26,22 +26,27 @@ pub async fn run(client: Client, namespace: String) {
     tokio::join!(volumes, kubelet::run(client, namespace, Scheduler::Kubernetes));
 }
 
-async fn register(client: &Client) {
+/// Registers the node alone, where the API server itself binds Pods to it.
+pub async fn add(client: &Client) {
     let room = json!({"cpu": "10k", "memory": "1Pi", "ephemeral-storage": "1Pi", "pods": "1M"});
     let node = json!({
         "metadata": {"name": NODE, "labels": {"kubernetes.io/hostname": NODE, "kubernetes.io/os": "linux"}},
         "status": {"capacity": room, "allocatable": room, "conditions": [{"type": "Ready", "status": "True"}]},
     });
-    let volume = json!({
-        "metadata": {"name": VOLUME},
-        "spec": {"capacity": {"storage": "1Pi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/nowhere"}},
-    });
-    create::<PersistentVolume>(client, volume).await;
     create::<Node>(client, node).await;
     // The API server takes every new node for one that is not ready, and nobody here would correct it.
     let untainted = Patch::Merge(json!({"spec": {"taints": null}}));
     let nodes: Api<Node> = Api::all(client.clone());
     nodes.patch(NODE, &PatchParams::default(), &untainted).await.expect("the node can be changed");
+}
+
+async fn register(client: &Client) {
+    let volume = json!({
+        "metadata": {"name": VOLUME},
+        "spec": {"capacity": {"storage": "1Pi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/nowhere"}},
+    });
+    create::<PersistentVolume>(client, volume).await;
+    add(client).await;
 }
 
 /// Creates what another test of this process may have created already.

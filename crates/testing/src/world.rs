@@ -86,6 +86,7 @@ impl World {
         };
         let server = asb_apiserver::ApiServer::open(config).await.expect("the embedded API server opens");
         let controller_client = server.controller_client("default");
+        node::add(&server.client("default")).await;
         Self { controller_client, ..Self::new(server.client("default"), Scheduler::Nobody, Some(dir)).await }
     }
 

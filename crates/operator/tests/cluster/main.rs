@@ -8,6 +8,7 @@ mod clients;
 mod cluster;
 mod first_command;
 mod numbers;
+mod pods;
 mod router;
 mod stories;
 
