@@ -7,7 +7,7 @@ use asb_runtime::{Image, Images};
 use k8s_openapi::api::core::v1::{Container, LocalObjectReference, Pod, Secret};
 use kube::{Api, Client, ResourceExt};
 
-use crate::event;
+use crate::event::Recorder;
 use crate::failure::with_causes;
 use crate::pod::container::Slot;
 use crate::pod::spec::Refusal;
@@ -42,10 +42,14 @@ enum Step {
 }
 
 /// Looks for the image of a container on this machine.
-pub async fn find(client: &Client, images: &Images, pod: &Pod, slot: Slot) -> Result<Found, Refusal> {
-    let (name, policy) = slot.of(pod).map_or(("", Policy::IfNotPresent), |it| (image_name(it), policy(it)));
+pub async fn find(events: &Recorder, images: &Images, pod: &Pod, slot: Slot) -> Result<Found, Refusal> {
+    let name = slot.image(pod).unwrap_or_default();
+    let policy = slot.container(pod).map_or(Policy::IfNotPresent, |container| policy(&container));
     let field = field(slot);
+    let present =
+        || format!("Container image {name:?} already present on machine and can be accessed by the pod");
     if name == HOST {
+        events.tell_of(pod, slot, "Pulled", present());
         return Ok(Found::Here(Box::new(Held { image: images.host(), _lease: None })));
     }
     let reference = Reference::parse(name).map_err(|error| {
@@ -64,12 +68,7 @@ pub async fn find(client: &Client, images: &Images, pod: &Pod, slot: Slot) -> Re
         }
         Step::Use | Step::Missing => match held {
             Some(held) => {
-                tell_later(
-                    client,
-                    pod,
-                    "Pulled",
-                    format!("Container image {name:?} already present on machine"),
-                );
+                events.tell_of(pod, slot, "Pulled", present());
                 Ok(Found::Here(held))
             }
             None => Err(missing(images, name, &field)),
@@ -80,14 +79,15 @@ pub async fn find(client: &Client, images: &Images, pod: &Pod, slot: Slot) -> Re
 /// Brings the image of a container here.
 pub async fn pull(
     client: &Client,
+    events: &Recorder,
     images: &Images,
     pod: &Pod,
     slot: Slot,
     reference: &Reference,
 ) -> Result<Box<Held>, Refusal> {
-    let (name, field) = (slot.of(pod).map_or("", image_name), field(slot));
-    event::tell(client, pod, "Pulling", &format!("Pulling image {name:?}")).await;
-    let (begun, keyring) = (Instant::now(), keyring(client, pod).await);
+    let (name, field) = (slot.image(pod).unwrap_or_default(), field(slot));
+    events.tell_of(pod, slot, "Pulling", format!("Pulling image {name:?}"));
+    let (begun, keyring) = (Instant::now(), keyring(client, events, pod).await);
     let waiting = images.turn(reference).await;
     let since = Instant::now();
     images.pull(reference, &keyring, |_| {}).await.map_err(|error| refusal(&error, &field))?;
@@ -99,7 +99,7 @@ pub async fn pull(
         milliseconds(begun),
         held.image.bytes
     );
-    tell_later(client, pod, "Pulled", message);
+    events.tell_of(pod, slot, "Pulled", message);
     Ok(held)
 }
 
@@ -108,22 +108,26 @@ pub fn is_about(refusal: &Refusal) -> bool {
     matches!(refusal.reason, "ErrImagePull" | "ErrImageNeverPull" | "InvalidImageName")
 }
 
-/// How the failure is told in an event.
-pub fn failure(container: Option<&Container>, refusal: &Refusal) -> String {
-    let name = container.map_or("", image_name);
-    match refusal.reason {
-        "ErrImagePull" => format!("Failed to pull image {name:?}: {}", refusal.message),
-        _ => refusal.message.clone(),
-    }
+/// The events that report the failure: reasons and messages.
+pub fn failure(image: Option<&str>, refusal: &Refusal) -> [(&'static str, String); 2] {
+    let name = image.unwrap_or_default();
+    let first = match refusal.reason {
+        "ErrImagePull" => ("Failed", format!("Failed to pull image {name:?}: {}", refusal.message)),
+        "InvalidImageName" => ("InspectFailed", refusal.message.clone()),
+        reason => (reason, refusal.message.clone()),
+    };
+    [first, ("Failed", format!("Error: {}", refusal.reason))]
+}
+
+/// The event that reports the wait for the next try.
+pub fn back_off_message(image: Option<&str>) -> String {
+    format!("Back-off pulling image {:?}", image.unwrap_or_default())
 }
 
 /// How the wait for the next try is told.
-pub fn back_off(container: Option<&Container>, refusal: &Refusal) -> Refusal {
-    let name = container.map_or("", image_name);
-    Refusal::new(
-        "ImagePullBackOff",
-        format!("Back-off pulling image {name:?}: {}: {}", refusal.reason, refusal.message),
-    )
+pub fn back_off(image: Option<&str>, refusal: &Refusal) -> Refusal {
+    let message = format!("{}: {}: {}", back_off_message(image), refusal.reason, refusal.message);
+    Refusal::new("ImagePullBackOff", message)
 }
 
 fn step(policy: Policy, here: bool, can_pull: bool) -> Step {
@@ -164,7 +168,7 @@ async fn held(images: &Images, name: &str, field: &str) -> Result<Option<Box<Hel
 }
 
 /// Logins from `spec.imagePullSecrets`. One that cannot be read is told about, and done without.
-async fn keyring(client: &Client, pod: &Pod) -> Keyring {
+async fn keyring(client: &Client, events: &Recorder, pod: &Pod) -> Keyring {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
     let mut keyring = Keyring::default();
     let mut lost = Vec::new();
@@ -184,7 +188,7 @@ async fn keyring(client: &Client, pod: &Pod) -> Keyring {
             "Unable to retrieve some image pull secrets ({}); attempting to pull the image may not succeed.",
             lost.join("; ")
         );
-        event::warn(client, pod, "FailedToRetrieveImagePullSecret", &message).await;
+        events.warn(pod, "FailedToRetrieveImagePullSecret", message);
     }
     keyring
 }
@@ -214,12 +218,6 @@ fn missing(images: &Images, name: &str, field: &str) -> Refusal {
         images.names().join(", ")
     );
     Refusal::new("ErrImagePull", message)
-}
-
-/// Nobody waits for an event that only tells that all is well.
-fn tell_later(client: &Client, pod: &Pod, reason: &'static str, message: String) {
-    let (client, pod) = (client.clone(), pod.clone());
-    tokio::spawn(async move { event::tell(&client, &pod, reason, &message).await });
 }
 
 /// Whole milliseconds, as the kubelet rounds.

@@ -3,7 +3,10 @@
 use asb_runtime::Stats;
 use serde_json::{Value, json};
 
-use crate::network::NoNetwork;
+pub use crate::heartbeat::disk_pressure;
+
+/// A kubelet evicts Pods when less than this is available, in bytes.
+const LEAST_MEMORY: u64 = 100 << 20;
 
 /// Ticks per second in `/proc/stat`, on every architecture that we build for.
 const TICKS: u64 = 100;
@@ -62,63 +65,52 @@ fn memory(meminfo: &str) -> (Option<u64>, Option<u64>) {
     (field("MemTotal:"), field("MemAvailable:"))
 }
 
-fn condition(kind: &str, status: bool, reason: &str, message: &str) -> Value {
-    let (now, status) = (jiff::Timestamp::now(), if status { "True" } else { "False" });
-    json!({
-        "type": kind, "status": status, "reason": reason, "message": message,
-        "lastHeartbeatTime": now, "lastTransitionTime": now,
-    })
-}
-
-/// The Node's condition about its disk; `low` says how low it is.
-pub fn disk_pressure(low: Option<String>) -> Value {
-    match low {
-        Some(low) => condition(
-            "DiskPressure",
-            true,
-            "KubeletHasDiskPressure",
-            &format!("new Pods wait, and whoever takes most is evicted: the node is low on {low}"),
-        ),
-        None => condition("DiskPressure", false, "KubeletHasNoDiskPressure", "the disk has room"),
+/// Which architecture this is, as Go names it and Kubernetes with it.
+pub fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        "x86" => "386",
+        other => other,
     }
 }
 
-/// The Node object; `no_network` is why sandboxes have loopback only, `closed` why they reach nothing outside, `disk` what
-/// the disk can hold.
-pub fn node(no_network: Option<&NoNetwork>, closed: Option<&str>, disk: u64) -> Value {
-    let resources = json!({
-        "cpu": cpus().to_string(), "memory": memory_bytes().to_string(), "pods": "1000",
-        "ephemeral-storage": disk.to_string(),
-    });
-    let network = match no_network {
-        None => {
-            let outside = closed.map(|why| format!("; nothing leads outside: {why}")).unwrap_or_default();
-            let message = format!("each Pod has an address and a wire of its own{outside}");
-            condition("NetworkUnavailable", false, "WiresReady", &message)
-        }
-        Some(NoNetwork(why)) => {
-            let message = format!("Pods have no network but their own loopback interface: {why}");
-            condition("NetworkUnavailable", true, "LoopbackOnly", &message)
-        }
-    };
+/// Whether so little memory is left that a kubelet would say so.
+pub fn is_short_of_memory() -> bool {
+    let (_, available) = memory(&std::fs::read_to_string("/proc/meminfo").unwrap_or_default());
+    available.is_some_and(|available| available < LEAST_MEMORY)
+}
+
+/// Whether nearly every process id is taken.
+pub fn is_short_of_pids() -> bool {
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let most = read("/proc/sys/kernel/pid_max").trim().parse::<u64>().ok();
+    threads(&read("/proc/loadavg")).zip(most).is_some_and(|(threads, most)| threads > most / 20 * 19)
+}
+
+/// Threads that there are: `0.10 0.20 0.30 RUNNING/ALL LAST`.
+fn threads(loadavg: &str) -> Option<u64> {
+    loadavg.split(' ').nth(3)?.split_once('/')?.1.parse().ok()
+}
+
+/// What the distribution calls itself.
+fn os_image(os_release: &str) -> String {
+    let field = |name: &str| os_release.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+    let name = field("PRETTY_NAME").or_else(|| field("NAME")).unwrap_or("Linux");
+    name.trim_matches(['"', '\'']).to_owned()
+}
+
+/// What the machine and its programs are, for `status.nodeInfo`.
+pub fn info() -> Value {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     json!({
-        "apiVersion": "v1", "kind": "Node",
-        "metadata": {"name": name(), "labels": {"kubernetes.io/hostname": name(), "kubernetes.io/os": "linux"}},
-        "status": {
-            "capacity": resources, "allocatable": resources,
-            "addresses": [
-                {"type": "Hostname", "address": name()}, {"type": "InternalIP", "address": "127.0.0.1"},
-            ],
-            "conditions": [
-                condition("Ready", true, "EngineReady", "asb is running Pods"), network, disk_pressure(None),
-            ],
-            "nodeInfo": {
-                "kubeletVersion": concat!("asb-", env!("CARGO_PKG_VERSION")), "containerRuntimeVersion": "native",
-                "operatingSystem": "linux", "architecture": std::env::consts::ARCH,
-                "kernelVersion": rustix::system::uname().release().to_string_lossy(),
-                "osImage": "", "machineID": "", "systemUUID": "", "bootID": "", "kubeProxyVersion": "",
-            },
-        },
+        "kubeletVersion": concat!("v1.36.0+asb-", env!("CARGO_PKG_VERSION")),
+        "containerRuntimeVersion": concat!("asb://", env!("CARGO_PKG_VERSION")),
+        "operatingSystem": "linux", "architecture": architecture(),
+        "kernelVersion": rustix::system::uname().release().to_string_lossy(),
+        "osImage": os_image(&read("/etc/os-release")),
+        "machineID": read("/etc/machine-id"), "bootID": read("/proc/sys/kernel/random/boot_id"),
+        "systemUUID": read("/sys/class/dmi/id/product_uuid"), "kubeProxyVersion": "",
     })
 }
 
@@ -130,6 +122,15 @@ mod tests {
     fn idle_and_waiting_processors_are_not_busy() {
         assert_eq!(busy_ticks("cpu  10 1 5 1000 300 2 3 4 7 0\ncpu0 1 1 1\n"), Some(25));
         assert_eq!(busy_ticks(""), None);
+    }
+
+    #[test]
+    fn distribution_and_threads_are_read_as_the_kernel_and_it_write_them() {
+        assert_eq!(os_image("NAME=\"Debian\"\nPRETTY_NAME=\"Debian GNU/Linux 12\"\n"), "Debian GNU/Linux 12");
+        assert_eq!(os_image("NAME=Alpine\n"), "Alpine");
+        assert_eq!(os_image(""), "Linux");
+        assert_eq!(threads("0.50 0.43 0.36 2/345 6789\n"), Some(345));
+        assert_eq!(threads(""), None);
     }
 
     #[test]

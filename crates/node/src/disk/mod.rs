@@ -24,7 +24,7 @@ use crate::node::uid;
 use crate::pod::spec::Refusal;
 use limits::Limits;
 pub use limits::RESOURCE;
-pub use pressure::Floor;
+pub use pressure::{Floor, is_disruption};
 use pressure::{Free, Shortage};
 pub use watch::watch;
 

@@ -120,9 +120,17 @@ pub fn culprit(shortage: &Shortage, all: &[Candidate]) -> Option<usize> {
     shares.max_by_key(|(_, share)| *share).map(|(index, _)| index)
 }
 
+/// How the message begins for a Pod that had to go for the sake of the others.
+const LOW: &str = "The node was low on resource: ";
+
+/// Whether a Pod that was told this is not to blame: one that went beyond its own limits was not disrupted.
+pub fn is_disruption(message: &str) -> bool {
+    message.starts_with(LOW)
+}
+
 /// What an evicted Pod is told, as the kubelet says it.
 pub fn message(shortage: &Shortage, candidate: &Candidate) -> String {
-    let mut message = format!("The node was low on resource: {shortage}");
+    let mut message = format!("{LOW}{shortage}");
     if shortage.kind == Kind::Bytes {
         for (name, size) in &candidate.usage.containers {
             let asked = candidate.requests.get(name).copied().unwrap_or(0);

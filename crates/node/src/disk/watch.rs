@@ -147,7 +147,7 @@ impl Watch {
 
     fn places(&self, uid: &str, pod: &Pod) -> Places {
         let shared = &self.node.shared;
-        let name = |slot: Slot| slot.of(pod).map_or_else(String::new, |container| container.name.clone());
+        let name = |slot: Slot| slot.name(pod).to_owned();
         let all = shared.sandboxes_of(uid).into_iter();
         Places {
             containers: all.map(|(slot, sandbox)| (name(slot), sandbox)).collect(),

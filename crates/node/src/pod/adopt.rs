@@ -18,7 +18,7 @@ use super::container::Slot;
 use super::kernel;
 use super::lost;
 use super::plan::Running;
-use super::spec::{LABEL_IMAGE_ID, LABEL_POD_UID, LABEL_RESTARTS};
+use super::spec::{LABEL_IMAGE, LABEL_IMAGE_ID, LABEL_POD_UID, LABEL_RESTARTS};
 use super::start::{Place, is_wired};
 use super::watch::finished;
 use super::worker::Worker;
@@ -44,6 +44,10 @@ pub(super) fn take_over(worker: &mut Worker, sandboxes: Vec<Sandbox>) {
             (seen.restarts, seen.last) = (end.restarts + 1, Some(end));
         }
         let slot = worker.hands[index].slot;
+        if let Some(told) = of(&worker.pod, slot) {
+            let seen = &mut worker.seen[index];
+            (seen.image, seen.image_id) = (told.image.clone(), told.image_id.clone());
+        }
         let seen = &mut worker.seen[index];
         if !sandboxes.iter().any(|it| slot_of(it) == Some(slot))
             && let Some(end) =
@@ -77,15 +81,20 @@ pub(super) fn take_over(worker: &mut Worker, sandboxes: Vec<Sandbox>) {
 fn take(worker: &mut Worker, index: usize, sandbox: Sandbox) {
     let labels = &sandbox.spec().labels;
     let restarts = labels.get(LABEL_RESTARTS).and_then(|text| text.parse().ok()).unwrap_or(0);
+    let archive = Archive::new(&worker.node.shared.volumes.of_pod(&uid(&worker.pod)), worker.name(index));
+    let restart = archive.is_restart(restarts);
+    // An engine that did not note the image left it as the Pod has it.
+    let image = labels.get(LABEL_IMAGE).cloned().or_else(|| worker.asks_for(index));
     let seen = &mut worker.seen[index];
-    seen.restarts = restarts;
+    (seen.restarts, seen.image) = (restarts, image.unwrap_or_default());
     seen.image_id = labels.get(LABEL_IMAGE_ID).cloned().unwrap_or_default();
     // The archive may have its record already, when the earlier engine was about to start the next.
     seen.last = seen.last.take().filter(|end| end.restarts < restarts);
     let (slot, care) = (worker.hands[index].slot, worker.hands[index].care.clone());
     worker.node.shared.remember(&uid(&worker.pod), slot, &sandbox);
     if let Some(Ok(ended)) = sandbox.wait().now_or_never() {
-        let end = finished(&sandbox, ended, slot, &worker.pod, restarts);
+        let mut end = finished(&sandbox, ended, slot, &worker.pod, restarts);
+        end.restart = restart;
         worker.seen[index].ended(end);
         worker.hands[index].sandbox = Some(sandbox);
         return;
@@ -98,6 +107,7 @@ fn take(worker: &mut Worker, index: usize, sandbox: Sandbox) {
         started: care.startup.is_none() || was(|it| it.started == Some(true)),
         ready: care.readiness.is_none() || was(|it| it.ready),
         stopping: false,
+        restart,
     };
     worker.runs(index, sandbox, running);
 }
@@ -114,8 +124,9 @@ fn of(pod: &Pod, slot: Slot) -> Option<&ContainerStatus> {
     let all = match slot {
         Slot::Main(_) => status.container_statuses.as_ref()?,
         Slot::Init(_) => status.init_container_statuses.as_ref()?,
+        Slot::Ephemeral(_) => status.ephemeral_container_statuses.as_ref()?,
     };
-    let name = &slot.of(pod)?.name;
+    let name = slot.name(pod);
     all.iter().find(|it| it.name == *name)
 }
 

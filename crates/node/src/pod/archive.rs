@@ -1,7 +1,7 @@
 //! What is kept of a container's last instance when it is started again: how it ended, and its log.
 //!
 //! ```text
-//! pods/UID/.ended/CONTAINER/{ended.json, log, log.1}      gone with the Pod
+//! pods/UID/.ended/CONTAINER/{ended.json, log, log.1, restart}      gone with the Pod
 //! ```
 //!
 //! `ended.json` is written last. So an engine that dies half way finds the instance and does it again, or finds the
@@ -17,6 +17,8 @@ use super::plan::Finished;
 const RECORD: &str = "ended.json";
 /// No volume can have this name.
 pub const DIRECTORY: &str = ".ended";
+/// Holds the number of the instance that was stopped in order to be started again.
+const RESTART: &str = "restart";
 const LOGS: [&str; 2] = ["log.1", "log"];
 
 /// The archive of one container. Names of containers are labels of DNS, so this is always below the Pod's directory.
@@ -36,6 +38,20 @@ impl Archive {
     /// The log of that instance, oldest file first.
     pub fn logs(&self) -> Vec<PathBuf> {
         LOGS.map(|name| self.0.join(name)).into_iter().filter(|path| path.exists()).collect()
+    }
+
+    /// Notes, before an instance is stopped, that another one follows it: its exit record does not say so.
+    pub fn note_restart(&self, restarts: u32) -> io::Result<()> {
+        std::fs::create_dir_all(&self.0)?;
+        let temporary = self.0.join("restart.tmp");
+        std::fs::write(&temporary, restarts.to_string())?;
+        std::fs::rename(temporary, self.0.join(RESTART))
+    }
+
+    /// Whether this was noted of an instance.
+    pub fn is_restart(&self, restarts: u32) -> bool {
+        let text = std::fs::read_to_string(self.0.join(RESTART));
+        text.is_ok_and(|text| text.parse() == Ok(restarts))
     }
 
     /// Takes over the log of an ended instance.
@@ -60,5 +76,20 @@ impl Archive {
         let temporary = self.0.join("ended.tmp");
         std::fs::write(&temporary, serde_json::to_vec(end)?)?;
         std::fs::rename(temporary, self.0.join(RECORD))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn restart_is_noted_of_one_instance() {
+        let dir = tempfile::tempdir().unwrap();
+        let archive = Archive::new(dir.path(), "main");
+        assert!(!archive.is_restart(0));
+        archive.note_restart(1).unwrap();
+        archive.note_restart(2).unwrap();
+        assert_eq!([1, 2, 3].map(|restarts| archive.is_restart(restarts)), [false, true, false]);
     }
 }

@@ -131,7 +131,7 @@ fn memory(pod: &Pod) -> Option<u64> {
         let bytes = limit(slot.of(pod)?)?;
         match slot.role(pod) {
             Role::Init => alone = bytes.max(alone),
-            Role::Sidecar | Role::Main => together = together.saturating_add(bytes),
+            Role::Sidecar | Role::Main | Role::Ephemeral => together = together.saturating_add(bytes),
         }
     }
     Some(together.max(alone))
@@ -216,9 +216,9 @@ mod tests {
             below: Default::default(),
             read_only: false,
             medium: Medium::Memory(size),
+            _lease: None,
         };
-        let disk =
-            Prepared { path: "/d".into(), below: Default::default(), read_only: false, medium: Medium::Disk };
+        let disk = Prepared { path: "/d".into(), medium: Medium::Disk, ..memory.clone() };
         BTreeMap::from([("memory".to_owned(), memory), ("disk".to_owned(), disk)])
     }
 

@@ -32,7 +32,7 @@ pub fn variables(
 ) -> Result<Vec<(String, String)>, Refusal> {
     let mut env = sources.links.to_vec();
     for source in container.env_from.iter().flatten() {
-        for (name, value) in imported(source, sources.references, slot)?.valid {
+        for (name, value) in imported(source, sources.references, slot)? {
             set(&mut env, &name, value);
         }
     }
@@ -49,24 +49,6 @@ pub fn variables(
     Ok(env)
 }
 
-/// What is to be told about keys that cannot be names of variables.
-pub fn skipped(slot: Slot, container: &Container, references: &References) -> Vec<String> {
-    let sources = container.env_from.iter().flatten();
-    let all = sources.filter_map(|source| imported(source, references, slot).ok());
-    let skipped = all.filter(|imported| !imported.invalid.is_empty());
-    let message = |imported: Imported| {
-        let Imported { kind, name, invalid, .. } = imported;
-        format!(
-            "Keys [{}] from the EnvFrom {} {}/{name} were skipped since they are considered invalid environment \
-             variable names.",
-            invalid.join(", "),
-            if kind == Kind::ConfigMap { "configMap" } else { "secret" },
-            references.namespace,
-        )
-    };
-    skipped.map(message).collect()
-}
-
 pub fn set(env: &mut Vec<(String, String)>, name: &str, value: String) {
     match env.iter_mut().find(|(key, _)| key == name) {
         Some(entry) => entry.1 = value,
@@ -74,35 +56,25 @@ pub fn set(env: &mut Vec<(String, String)>, name: &str, value: String) {
     }
 }
 
-/// One entry of `envFrom`.
-struct Imported {
-    kind: Kind,
-    name: String,
-    valid: Vec<(String, String)>,
-    invalid: Vec<String>,
-}
-
-fn imported(source: &EnvFromSource, references: &References, slot: Slot) -> Result<Imported, Refusal> {
+/// What one entry of `envFrom` adds. Keys that a shell cannot name are variables too, as with a kubelet.
+fn imported(
+    source: &EnvFromSource,
+    references: &References,
+    slot: Slot,
+) -> Result<Vec<(String, String)>, Refusal> {
     let map = source.config_map_ref.as_ref().map(|it| (Kind::ConfigMap, &it.name, it.optional));
     let secret = source.secret_ref.as_ref().map(|it| (Kind::Secret, &it.name, it.optional));
     let (kind, name, optional) = map.or(secret).ok_or_else(|| {
         let message = format!("{}.envFrom: each entry needs configMapRef or secretRef", slot.path());
         Refusal::new("Unsupported", message)
     })?;
-    let mut imported = Imported { kind, name: name.clone(), valid: Vec::new(), invalid: Vec::new() };
     let Some(object) = references.get(kind, name) else {
-        return if optional == Some(true) { Ok(imported) } else { Err(missing(kind, name)) };
+        return if optional == Some(true) { Ok(Vec::new()) } else { Err(missing(kind, name)) };
     };
     let prefix = source.prefix.as_deref().unwrap_or_default();
-    for (key, value) in &object.data {
-        let variable = format!("{prefix}{key}");
-        if is_name(&variable) {
-            imported.valid.push((variable, text(value, key, kind, name, references)?));
-        } else {
-            imported.invalid.push(variable);
-        }
-    }
-    Ok(imported)
+    let named = object.data.iter().map(|(key, value)| (format!("{prefix}{key}"), key, value));
+    let set = named.filter(|(variable, ..)| is_name(variable));
+    set.map(|(variable, key, value)| Ok((variable, text(value, key, kind, name, references)?))).collect()
 }
 
 /// The value of one `valueFrom`; `None` when it is optional and not there.
@@ -166,11 +138,9 @@ fn not_yet(message: String) -> Refusal {
     Refusal::new("CreateContainerConfigError", message)
 }
 
-/// Letters, digits, `_`, `-` and `.`; no digit first, and not what a shell would take for a path.
+/// What a kubelet takes for the name of a variable: text in ASCII without `=`.
 fn is_name(name: &str) -> bool {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
-    let path_like = name == "." || name.starts_with("..");
-    !name.is_empty() && !name.as_bytes()[0].is_ascii_digit() && name.bytes().all(allowed) && !path_like
+    !name.is_empty() && name.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'=')
 }
 
 #[cfg(test)]
@@ -237,6 +207,8 @@ mod tests {
         )
         .unwrap();
         let expected = [
+            ("..", "x"),
+            ("1bad", "x"),
             ("A", "from secret"),
             ("DOT.ted", "ok"),
             ("password", "from map"),
@@ -248,17 +220,14 @@ mod tests {
     }
 
     #[test]
-    fn prefix_makes_names_and_invalid_ones_are_skipped_and_told() {
-        let source = json!({"envFrom": [{"prefix": "P_", "configMapRef": {"name": "map"}}]});
-        let names: Vec<_> = with(source, &references()).unwrap().into_iter().map(|(name, _)| name).collect();
-        assert_eq!(names, ["P_..", "P_1bad", "P_A", "P_DOT.ted"]);
-        let (_, container) = pod(json!({"envFrom": [{"configMapRef": {"name": "map"}}]}));
-        let told = skipped(Slot::Main(0), &container, &references());
-        assert_eq!(told.len(), 1);
-        assert!(
-            told[0].starts_with("Keys [.., 1bad] from the EnvFrom configMap ns/map were skipped"),
-            "{told:?}"
-        );
+    fn every_key_is_a_variable_unless_its_prefix_forbids() {
+        let names = |prefix: &str| {
+            let source = json!({"envFrom": [{"prefix": prefix, "configMapRef": {"name": "map"}}]});
+            with(source, &references()).unwrap().into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+        };
+        assert_eq!(names("P_"), ["P_..", "P_1bad", "P_A", "P_DOT.ted"]);
+        assert_eq!(names(""), ["..", "1bad", "A", "DOT.ted"]);
+        assert_eq!(names("a="), [""; 0]);
     }
 
     #[test]

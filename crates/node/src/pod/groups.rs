@@ -46,9 +46,15 @@ fn security(pod: &Pod) -> Option<&PodSecurityContext> {
 
 fn group(value: i64, field: &str) -> Result<u32, Refusal> {
     u32::try_from(value).ok().filter(|id| *id < 65_536).ok_or_else(|| {
-        let message = format!("spec.securityContext.{field}: {value} is not between 0 and 65535");
-        Refusal::new("CreateContainerConfigError", message)
+        Refusal::new("CreateContainerConfigError", beyond(&format!("spec.securityContext.{field}"), value))
     })
+}
+
+/// What is said of an id that no sandbox has.
+pub fn beyond(path: &str, value: i64) -> String {
+    format!(
+        "{path}: {value} is not between 0 and 65535, the ids that a sandbox has; remove the field or choose one of these"
+    )
 }
 
 fn unknown(field: &str, value: &str, known: &str) -> Refusal {

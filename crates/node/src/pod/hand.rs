@@ -7,18 +7,18 @@ use asb_runtime::Sandbox;
 use futures::FutureExt;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::care::{Care, Kind};
-use super::container::Slot;
+use super::care::Care;
+use super::container::{Role, Slot};
 use super::keeper;
 use super::plan::{Doing, Finished, Running};
 use super::prewarm::prewarm;
-use super::spec::LABEL_IMAGE_ID;
+use super::replace::Cause;
+use super::spec::{LABEL_IMAGE, LABEL_IMAGE_ID};
 use super::start::{Began, Start, Stopped, is_final, start};
 use super::stop::{Leaving, stop};
 use super::trouble::Trouble;
 use super::watch::{self, Instance, News, Reporter, Watch};
 use super::worker::{DEFAULT_GRACE, Worker};
-use crate::event;
 use crate::node::uid;
 
 /// One container, as the task has it in hand.
@@ -31,6 +31,13 @@ pub struct Hand {
     pub stopping: Option<AbortOnDropHandle<()>>,
     /// Why it could not be started.
     pub trouble: Option<Trouble>,
+}
+
+impl Hand {
+    pub fn new(slot: Slot, care: Care) -> Self {
+        let (sandbox, watch, stopping, trouble) = Default::default();
+        Self { slot, care: Arc::new(care), sandbox, watch, stopping, trouble }
+    }
 }
 
 impl Worker {
@@ -46,6 +53,7 @@ impl Worker {
         (hand.watch, hand.stopping) = (None, None);
         let previous = hand.sandbox.take().map(|sandbox| (sandbox, end));
         let (slot, restarts) = (hand.slot, seen.restarts);
+        self.node.shared.events.hold();
         let is_new = self.seen.iter().enumerate().all(|(other, one)| other == index || !one.begun());
         let future = start(Start {
             is_new: is_new && self.seen[index].last.is_none(),
@@ -62,12 +70,16 @@ impl Worker {
     }
 
     /// A start is through.
-    pub(super) async fn began(&mut self, index: usize, began: Began) {
-        let Began { place, volumes, references, result, skipped, unenforced } = began;
+    pub(super) fn began(&mut self, index: usize, began: Began) {
+        let Began { place, volumes, image, references, result, unenforced } = began;
         self.address = place.as_ref().map(|place| place.address);
         self.address6 = place.as_ref().and_then(|place| place.beside(&self.node));
         (self.place, self.volumes) = (place, volumes);
         self.watch_common();
+        // Once: starting again changes nothing about it.
+        if let Some(message) = unenforced.filter(|_| self.seen[index].restarts == 0) {
+            self.node.shared.events.warn(&self.pod, "LimitsNotEnforced", message);
+        }
         match result {
             Ok(sandbox) => {
                 let care = &self.hands[index].care;
@@ -77,7 +89,11 @@ impl Worker {
                     started: care.startup.is_none(),
                     ready: care.readiness.is_none(),
                     stopping: false,
+                    restart: false,
                 };
+                let (events, slot) = (&self.node.shared.events, self.hands[index].slot);
+                events.tell_of(&self.pod, slot, "Created", "Container created");
+                events.tell_of(&self.pod, slot, "Started", "Container started");
                 self.took_place = true;
                 prewarm(&self.pod, self.hands[index].slot, &sandbox);
                 self.runs(index, sandbox, running);
@@ -90,18 +106,12 @@ impl Worker {
             Err(Stopped::Refused(refusal)) => {
                 self.seen[index].doing = Doing::Absent;
                 match is_final(&refusal) {
-                    true => self.refuse(refusal).await,
-                    false => self.note_trouble(index, refusal, references).await,
+                    true if self.hands[index].slot.role(&self.pod) != Role::Ephemeral => self.refuse(refusal),
+                    // By now the Pod asks for another one: this says nothing about it.
+                    false if self.asks_for(index) != image => {}
+                    _ => self.note_trouble(index, refusal, references),
                 }
             }
-        }
-        // Once: starting again changes nothing about it.
-        if let Some(message) = unenforced.filter(|_| self.seen[index].restarts == 0) {
-            event::warn(&self.node.shared.client, &self.pod, "LimitsNotEnforced", &message).await;
-        }
-        for message in skipped {
-            event::warn(&self.node.shared.client, &self.pod, "InvalidEnvironmentVariableNames", &message)
-                .await;
         }
     }
 
@@ -121,13 +131,16 @@ impl Worker {
         };
         let watch = watch::watch(instance, &running);
         let (hand, seen) = (&mut self.hands[index], &mut self.seen[index]);
+        if let Some(image) = sandbox.spec().labels.get(LABEL_IMAGE) {
+            seen.image = image.clone();
+        }
         seen.image_id = sandbox.spec().labels.get(LABEL_IMAGE_ID).cloned().unwrap_or_default();
         (seen.doing, seen.waits, seen.not_before) = (Doing::Running(running), None, None);
         (hand.sandbox, hand.watch, hand.trouble) = (Some(sandbox), Some(watch), None);
     }
 
     /// Takes in what became known of a container.
-    pub(super) async fn hear(&mut self, index: usize, restarts: u32, news: News) {
+    pub(super) fn hear(&mut self, index: usize, restarts: u32, news: News) {
         if self.seen[index].restarts != restarts {
             return; // of an instance that is gone
         }
@@ -138,22 +151,10 @@ impl Worker {
             (Doing::Running(it), News::Greeted) => it.greeted = true,
             (Doing::Running(it), News::Started) => it.started = true,
             (Doing::Running(it), News::Ready(ready)) => it.ready = ready,
-            (Doing::Running(_), News::HookFailed) => self.stop(index, None),
-            (Doing::Running(_), News::Unhealthy(kind)) => {
-                let hand = &self.hands[index];
-                let probe = match kind {
-                    Kind::Startup => &hand.care.startup,
-                    _ => &hand.care.liveness,
-                };
-                let grace = probe.as_ref().and_then(|probe| probe.grace);
-                let message = format!(
-                    "Container {} is stopped: its {} probe failed too often",
-                    self.name(index),
-                    kind.name().to_lowercase()
-                );
-                self.stop(index, grace);
-                event::tell(&self.node.shared.client, &self.pod, "Killing", &message).await;
+            (Doing::Running(_), News::HookFailed) => {
+                self.stop(index, None, Some("FailedPostStartHook".to_owned()));
             }
+            (Doing::Running(_), News::Unhealthy(kind)) => self.replace(index, Cause::Unhealthy(kind)),
             _ => {}
         }
     }
@@ -164,8 +165,8 @@ impl Worker {
         self.seen[index].ended(end);
     }
 
-    /// Begins to stop a container, unless that was done.
-    pub(super) fn stop(&mut self, index: usize, grace: Option<Duration>) {
+    /// Begins to stop a container, unless that was done. The message is that of the event, if it is not the usual one.
+    pub(super) fn stop(&mut self, index: usize, grace: Option<Duration>, message: Option<String>) {
         let Doing::Running(running) = &mut self.seen[index].doing else { return };
         if std::mem::replace(&mut running.stopping, true) {
             return;
@@ -178,6 +179,7 @@ impl Worker {
             seconds.and_then(|it| u64::try_from(it).ok()).map_or(DEFAULT_GRACE, Duration::from_secs)
         });
         if let Some(leaving) = self.leaving_of(index) {
+            let leaving = Leaving { message, ..leaving };
             let task = tokio::spawn(async move { stop(&leaving, grace, std::future::ready(())).await });
             self.hands[index].stopping = Some(AbortOnDropHandle::new(task));
         }
@@ -186,10 +188,10 @@ impl Worker {
     pub(super) fn leaving_of(&self, index: usize) -> Option<Leaving> {
         let hand = &self.hands[index];
         Some(Leaving {
-            client: self.node.shared.client.clone(),
+            events: self.node.shared.events.clone(),
             pod: self.pod.clone(),
-            name: self.name(index).to_owned(),
-            role: hand.slot.role(&self.pod),
+            slot: hand.slot,
+            message: None,
             sandbox: hand.sandbox.clone()?,
             pre_stop: hand.care.pre_stop.clone(),
         })
@@ -200,6 +202,6 @@ impl Worker {
     }
 
     pub(super) fn name(&self, index: usize) -> &str {
-        self.hands[index].slot.of(&self.pod).map_or("", |container| &container.name)
+        self.hands[index].slot.name(&self.pod)
     }
 }

@@ -22,6 +22,7 @@ pub fn end(told: &ContainerStatus, next: u32, now: SystemTime) -> Option<Finishe
                 .to_owned(),
         ),
         restarts,
+        restart: false,
     })
 }
 

@@ -6,6 +6,7 @@
 //! | `plan`, `status` | what to do next, what to tell (pure) |
 //! | `start`, `watch`, `stop`, `care` | a container begins, runs, ends; hooks and probes (effects) |
 //! | `adopt`, `archive`, `report`, `trouble`, `keeper`, `message` | what is found, kept and told |
+//! | `replace` | a container is stopped to be started again |
 //! | `evict` | a Pod goes because of what it takes of the disk |
 //! | the rest | from the Pod's fields to what the runtime starts (pure) |
 
@@ -33,6 +34,7 @@ mod plan;
 mod prewarm;
 mod process;
 pub mod quantity;
+mod replace;
 mod report;
 pub mod spec;
 mod start;

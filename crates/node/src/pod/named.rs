@@ -7,9 +7,11 @@ use crate::references::{Kind, Reference};
 
 pub fn named(pod: &Pod) -> Vec<Reference> {
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()).flat_map(of_volume);
-    let containers = Slot::all(pod).into_iter().filter_map(|slot| slot.of(pod));
-    let names = containers.flat_map(of_container).chain(volumes);
-    names.map(|(kind, name)| Reference { kind, name: name.to_owned() }).collect()
+    let containers: Vec<_> =
+        Slot::with_ephemeral(pod).into_iter().filter_map(|slot| slot.container(pod)).collect();
+    let of_containers = containers.iter().flat_map(|container| of_container(container));
+    let reference = |(kind, name): (Kind, &str)| Reference { kind, name: name.to_owned() };
+    of_containers.map(reference).chain(volumes.map(reference)).collect()
 }
 
 fn of_container(container: &Container) -> impl Iterator<Item = (Kind, &str)> {

@@ -26,6 +26,8 @@ const GOOD_RUN: Duration = Duration::from_secs(600);
 pub struct Rules {
     /// In the order in which they begin.
     pub roles: Vec<Role>,
+    /// The image that each of them asks for, in the same order.
+    pub images: Vec<String>,
     pub policy: Policy,
     /// When whatever still runs is stopped.
     pub deadline: Option<SystemTime>,
@@ -54,6 +56,8 @@ pub struct Seen {
     pub past: bool,
     /// Why it was not started when it should have been.
     pub waits: Option<Refusal>,
+    /// The image of the instance that is there, or of the one before, by the name that the Pod had for it.
+    pub image: String,
     pub image_id: String,
 }
 
@@ -78,6 +82,8 @@ pub struct Running {
     pub ready: bool,
     /// It was told to end.
     pub stopping: bool,
+    /// Its end is followed by a start, whatever its exit code is.
+    pub restart: bool,
 }
 
 /// How an instance ended; kept on disk after the instance is gone.
@@ -91,6 +97,9 @@ pub struct Finished {
     pub message: Option<String>,
     /// Its number, counted from 0.
     pub restarts: u32,
+    /// It was stopped in order to be started again.
+    #[serde(skip)]
+    pub restart: bool,
 }
 
 /// Why a Pod will start nothing more.
@@ -107,6 +116,8 @@ pub enum Outcome {
 pub struct Plan {
     pub start: Option<usize>,
     pub stop: Vec<usize>,
+    /// Containers to stop and start again, because the Pod names another image for them now.
+    pub replace: Vec<usize>,
     /// Containers that are to be started, but not yet.
     pub pauses: Vec<usize>,
     /// When to look again, even if nothing happens.
@@ -120,7 +131,7 @@ pub fn plan(rules: &Rules, seen: &[Seen], refused: bool, now: SystemTime) -> Pla
     if outcome.is_some() {
         return Plan { stop: to_stop(rules, seen), outcome, ..Plan::default() };
     }
-    let mut plan = Plan::default();
+    let mut plan = Plan { replace: to_replace(rules, seen), ..Plan::default() };
     if !seen.iter().any(|one| matches!(one.doing, Doing::Starting)) {
         candidates(rules, seen).into_iter().for_each(|index| plan.consider(index, &seen[index], now));
     }
@@ -136,6 +147,17 @@ pub fn to_stop(rules: &Rules, seen: &[Seen]) -> Vec<usize> {
         (0..seen.len()).filter(running).partition(|index| rules.roles[*index] == Role::Sidecar);
     let next = if others.is_empty() { sidecars.into_iter().last().into_iter().collect() } else { others };
     next.into_iter().filter(|index| !stopping(index)).collect()
+}
+
+/// Which running containers have another image than the Pod names for them now. As with the kubelet, an init container that
+/// runs is left to end with the one that it has.
+fn to_replace(rules: &Rules, seen: &[Seen]) -> Vec<usize> {
+    let outdated = |index: &usize| {
+        matches!(&seen[*index].doing, Doing::Running(it) if !it.stopping)
+            && !matches!(rules.roles[*index], Role::Init | Role::Ephemeral)
+            && seen[*index].image != rules.images[*index]
+    };
+    (0..seen.len()).filter(outdated).collect()
 }
 
 /// Whether and why it is over. What ended before the deadline is not judged by it.
@@ -166,11 +188,21 @@ fn outcome(rules: &Rules, seen: &[Seen], now: SystemTime) -> Option<Outcome> {
     }
 }
 
-/// Containers that should run and do not, in order.
+/// Containers that should run and do not, in order. Nothing holds up those that were added to look into the Pod, and what
+/// one of them did is never done again.
 fn candidates(rules: &Rules, seen: &[Seen]) -> Vec<usize> {
+    let mut wanted = in_order(rules, seen);
+    let is_new = |one: &Seen| matches!(one.doing, Doing::Absent) && one.last.is_none();
+    wanted.extend(
+        (0..seen.len()).filter(|index| rules.roles[*index] == Role::Ephemeral && is_new(&seen[*index])),
+    );
+    wanted
+}
+
+fn in_order(rules: &Rules, seen: &[Seen]) -> Vec<usize> {
     let idle = |index: &usize| matches!(seen[*index].doing, Doing::Absent | Doing::Ended(_));
     let mains: Vec<_> = (0..seen.len()).filter(|index| rules.roles[*index] == Role::Main).collect();
-    let inits = (0..seen.len()).filter(|index| rules.roles[*index] != Role::Main);
+    let inits = (0..seen.len()).filter(|index| matches!(rules.roles[*index], Role::Init | Role::Sidecar));
     let initialized = mains.iter().any(|index| seen[*index].joined());
     let mut wanted = Vec::new();
     for index in inits {
@@ -226,16 +258,25 @@ impl Rules {
         };
         let seconds = spec.and_then(|spec| spec.active_deadline_seconds);
         let seconds = seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        let (all, image) =
+            (Slot::with_ephemeral(pod), |slot: &Slot| slot.image(pod).unwrap_or_default().to_owned());
         Self {
-            roles: Slot::all(pod).into_iter().map(|slot| slot.role(pod)).collect(),
+            roles: all.iter().map(|slot| slot.role(pod)).collect(),
+            images: all.iter().map(image).collect(),
             policy,
             deadline: seconds.map(|seconds| since + Duration::from_secs(seconds)),
         }
     }
 
+    /// Whether a container that a probe has failed is started again, which its exit code has no say in.
+    pub fn restarts_unhealthy(&self) -> bool {
+        self.policy != Policy::Never
+    }
+
     /// Whether a main container that ended like this is started again.
     fn again(&self, end: &Finished) -> bool {
         match self.policy {
+            _ if end.restart => true,
             Policy::Always => true,
             Policy::OnFailure => end.code != 0,
             Policy::Never => false,
@@ -253,6 +294,7 @@ impl Default for Seen {
             not_before: None,
             past: false,
             waits: None,
+            image: String::new(),
             image_id: String::new(),
         }
     }
@@ -284,7 +326,8 @@ impl Seen {
     }
 
     /// Takes note of an end, and of when the next start may come: the first at once, as the kubelet does it.
-    pub fn ended(&mut self, end: Finished) {
+    pub fn ended(&mut self, mut end: Finished) {
+        end.restart |= matches!(&self.doing, Doing::Running(it) if it.restart);
         if end.at.duration_since(end.since).unwrap_or_default() >= GOOD_RUN {
             self.failures = 0;
         }
@@ -292,6 +335,11 @@ impl Seen {
         self.failures += 1;
         self.not_before = Some(end.at + pause);
         self.doing = Doing::Ended(end);
+    }
+
+    /// Takes note that the container asks for something else now: no earlier failure holds the next start up.
+    pub fn forgive(&mut self) {
+        (self.failures, self.not_before, self.waits) = (0, None, None);
     }
 
     /// Takes note that the ended instance makes room for the next.
@@ -312,7 +360,7 @@ impl Finished {
             Exit::Signal(signal) => (128 + signal, "Error"),
             Exit::OutOfMemory => (137, "OOMKilled"),
         };
-        Self { code, reason: reason.to_owned(), since, at, message: None, restarts }
+        Self { code, reason: reason.to_owned(), since, at, message: None, restarts, restart: false }
     }
 }
 

@@ -11,7 +11,7 @@ fn at(seconds: u64) -> SystemTime {
 }
 
 fn rules(roles: &[Role], policy: Policy) -> Rules {
-    Rules { roles: roles.to_vec(), policy, deadline: None }
+    Rules { roles: roles.to_vec(), images: vec![String::new(); roles.len()], policy, deadline: None }
 }
 
 fn doing(doing: Doing) -> Seen {
@@ -29,6 +29,7 @@ fn running() -> Seen {
         started: true,
         ready: true,
         stopping: false,
+        restart: false,
     }))
 }
 
@@ -45,7 +46,7 @@ fn with(seen: Seen, change: impl FnOnce(&mut Running)) -> Seen {
 }
 
 use Policy::{Always, Never, OnFailure};
-use Role::{Init, Main, Sidecar};
+use Role::{Ephemeral, Init, Main, Sidecar};
 
 #[test]
 fn containers_begin_in_order() {
@@ -87,6 +88,47 @@ fn restart_policy_decides_what_follows_an_end() {
     let init = |policy| plan(&rules(&[Init, Main], policy), &[ended(1), absent()], false, at(2));
     assert_eq!(init(Never).outcome, Some(Outcome::Failed));
     assert_eq!((init(Always).start, init(OnFailure).start), (Some(0), Some(0)));
+}
+
+#[test]
+fn container_that_a_probe_has_killed_starts_again_whatever_its_exit_code() {
+    for (policy, killed, code, start, outcome) in [
+        (Always, true, 0, Some(0), None),
+        (OnFailure, true, 0, Some(0), None),
+        (OnFailure, true, 143, Some(0), None),
+        (OnFailure, false, 0, None, Some(Outcome::Succeeded)),
+        (Never, true, 0, None, Some(Outcome::Succeeded)),
+        (Never, true, 143, None, Some(Outcome::Failed)),
+    ] {
+        let rules = rules(&[Main], policy);
+        let restart = killed && rules.restarts_unhealthy();
+        let mut seen = with(running(), |it| (it.stopping, it.restart) = (true, restart));
+        seen.ended(Finished::new(Exit::Code(code), START, at(1), 0));
+        let plan = plan(&rules, &[seen], false, at(2));
+        assert_eq!((plan.start, plan.outcome), (start, outcome), "{policy:?} {killed} {code}");
+    }
+}
+
+#[test]
+fn container_whose_image_is_another_one_now_is_replaced() {
+    let other = |seen: Seen| Seen { image: "before".to_owned(), ..seen };
+    let all = [other(running()), other(running()), running(), other(running())];
+    for policy in [Always, OnFailure, Never] {
+        let plan = plan(&rules(&[Init, Sidecar, Main, Main], policy), &all, false, at(2));
+        assert_eq!((plan.replace, plan.stop), (vec![1, 3], vec![]), "{policy:?}");
+    }
+    for (seen, refused) in [
+        (other(with(running(), |it| it.stopping = true)), false),
+        (other(ended(0)), false),
+        (other(running()), true),
+    ] {
+        assert_eq!(plan(&rules(&[Main], Never), &[seen], refused, at(2)).replace, NONE);
+    }
+    let mut replaced = other(with(running(), |it| (it.stopping, it.restart) = (true, true)));
+    replaced.failures = 3;
+    replaced.forgive();
+    replaced.ended(Finished::new(Exit::Code(0), START, at(1), 0));
+    assert_eq!(plan(&rules(&[Main], Never), &[replaced], false, at(1)).start, Some(0), "at once");
 }
 
 #[test]
@@ -145,6 +187,19 @@ fn deadline_ends_what_runs_but_not_what_ended_before() {
 fn refused_pod_starts_nothing_and_stops_the_rest() {
     let plan = plan(&rules(&[Main, Main], Always), &[running(), absent()], true, at(1));
     assert_eq!((plan.start, plan.stop, plan.outcome), (None, vec![0], Some(Outcome::Refused)));
+}
+
+#[test]
+fn an_added_container_is_started_once_whatever_the_others_do() {
+    let rules = rules(&[Init, Main, Ephemeral], Always);
+    let step = |seen: &[Seen]| plan(&rules, seen, false, at(1)).start;
+    assert_eq!(step(&[running(), absent(), absent()]), Some(2), "while the Pod initializes");
+    assert_eq!(step(&[ended(0), running(), absent()]), Some(2));
+    assert_eq!(step(&[ended(0), running(), ended(1)]), None, "never again");
+    assert_eq!(step(&[ended(0), ended(1), ended(1)]), Some(1), "unlike a main one");
+    let never = Rules { policy: Never, ..rules.clone() };
+    let over = plan(&never, &[ended(0), ended(0), running()], false, at(1));
+    assert_eq!((over.stop, over.outcome), (vec![2], Some(Outcome::Succeeded)), "it does not keep the Pod");
 }
 
 fn any_role() -> impl Strategy<Value = Role> {

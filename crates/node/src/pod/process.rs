@@ -76,20 +76,20 @@ fn user(pod: &Pod, slot: Slot, container: &Container, image: &Image) -> Result<I
     let non_root = own.and_then(|it| it.run_as_non_root).or(of_pod.and_then(|it| it.run_as_non_root));
     let path = slot.path();
     let refuse = |message: String| Refusal::new("CreateContainerConfigError", message);
-    let id = |value: i64, field: &str| {
-        u32::try_from(value).ok().filter(|id| *id < 65_536).ok_or_else(|| {
-            refuse(format!("{path}.securityContext.{field}: {value} is not between 0 and 65535"))
-        })
+    let id = |value: i64, field: &str, is_own: bool| {
+        let of = if is_own { path.as_str() } else { "spec" };
+        let refuse = || refuse(groups::beyond(&format!("{of}.securityContext.{field}"), value));
+        u32::try_from(value).ok().filter(|id| *id < 65_536).ok_or_else(refuse)
     };
     let mut identity = match uid {
-        Some(uid) => image.users.by_id(id(uid, "runAsUser")?),
+        Some(uid) => image.users.by_id(id(uid, "runAsUser", own.is_some_and(|it| it.run_as_user.is_some()))?),
         None => {
             let found = image.users.find(&image.config.user);
             found.map_err(|problem| refuse(format!("{path}.image: {problem}; set runAsUser")))?
         }
     };
     if let Some(gid) = gid {
-        identity.gid = id(gid, "runAsGroup")?;
+        identity.gid = id(gid, "runAsGroup", own.is_some_and(|it| it.run_as_group.is_some()))?;
     }
     if non_root == Some(true) && identity.uid == 0 {
         return Err(refuse(format!(

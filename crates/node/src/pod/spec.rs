@@ -37,6 +37,8 @@ const LOG_BYTES: u64 = 16 << 20;
 pub const LABEL_RESTARTS: &str = "restarts";
 /// The Pod as people know it: `NAMESPACE/NAME`.
 pub const LABEL_POD: &str = "pod";
+/// The image by the name that the Pod had for it.
+pub const LABEL_IMAGE: &str = "image";
 pub const LABEL_IMAGE_ID: &str = "image-id";
 /// The number of the signal that asks the main process to end.
 pub const LABEL_STOP_SIGNAL: &str = "stop-signal";
@@ -89,8 +91,9 @@ impl Refusal {
 pub fn translate(pod: &Pod, slot: Slot, parts: Parts<'_>) -> Result<Spec, Refusal> {
     let spec = pod.spec.as_ref().ok_or_else(|| Refusal::new("InvalidPod", "spec: is required"))?;
     let container = slot
-        .of(pod)
+        .container(pod)
         .ok_or_else(|| Refusal::new("InvalidPod", "spec.containers: at least one is required"))?;
+    let container = &*container;
     let security = container.security_context.as_ref();
     let privileged = security.and_then(|it| it.privileged).unwrap_or(false);
     let Parts { references, links, address, address6, ceiling, .. } = parts;
@@ -157,6 +160,7 @@ fn labels(pod: &Pod, container: &Container, parts: &Parts<'_>) -> BTreeMap<Strin
     let known = [
         (LABEL_RESTARTS, parts.restarts.to_string()),
         (LABEL_POD, name),
+        (LABEL_IMAGE, container.image.clone().unwrap_or_default()),
         (LABEL_IMAGE_ID, parts.image.id.clone()),
         (LABEL_POD_UID, pod.metadata.uid.clone().unwrap_or_default()),
         (LABEL_CONTAINER, container.name.clone()),
@@ -298,10 +302,13 @@ mod tests {
     fn with_image(container: serde_json::Value, config: serde_json::Value) -> Result<Spec, Refusal> {
         let mut object = json!({"name": "main", "image": "host"});
         object.as_object_mut().unwrap().extend(container.as_object().unwrap().clone());
-        let pod: Pod = serde_json::from_value(json!({
-            "metadata": {"name": "box", "uid": "7f1c"}, "spec": {"containers": [object]},
-        }))
-        .unwrap();
+        of_pod(json!({"containers": [object]}), config)
+    }
+
+    fn of_pod(spec: serde_json::Value, config: serde_json::Value) -> Result<Spec, Refusal> {
+        let pod: Pod =
+            serde_json::from_value(json!({"metadata": {"name": "box", "uid": "7f1c"}, "spec": spec}))
+                .unwrap();
         let image = Image {
             root: RootFs { layers: vec![], host_dirs: vec![] },
             config: serde_json::from_value(config).unwrap(),
@@ -315,6 +322,7 @@ mod tests {
             below: PathBuf::new(),
             read_only,
             medium,
+            _lease: None,
         };
         let volumes = BTreeMap::from([
             ("data".to_owned(), prepared("/v", false, Medium::Disk)),
@@ -508,6 +516,14 @@ mod tests {
             spec(json!({"securityContext": {"runAsNonRoot": true, "runAsUser": 1000, "runAsGroup": 7}}))
                 .unwrap();
         assert_eq!((user.process.uid, user.process.gid), (1000, 7));
-        assert!(spec(json!({"securityContext": {"runAsUser": 70000}})).is_err());
+        let refused = spec(json!({"securityContext": {"runAsUser": 1_000_660_000}})).unwrap_err().message;
+        assert!(
+            refused.starts_with("spec.containers[0].securityContext.runAsUser: 1000660000 is not"),
+            "{refused}"
+        );
+        let containers = json!([{"name": "main", "image": "host"}]);
+        let pod = json!({"containers": containers, "securityContext": {"runAsGroup": 1_000_660_000}});
+        let refused = of_pod(pod, json!({})).unwrap_err().message;
+        assert!(refused.starts_with("spec.securityContext.runAsGroup: 1000660000 is not"), "{refused}");
     }
 }

@@ -18,7 +18,8 @@ use super::plan::Finished;
 use super::spec::{self, LABEL_ALONE, Parts, Refusal};
 use super::volumes::{Prepared, Sources};
 use super::watch::{News, Reporter};
-use super::{adopt, common, env, kernel, support, weaker};
+use super::{adopt, common, kernel, support, weaker};
+use crate::claims;
 use crate::failure::with_causes;
 use crate::image::{self, Found, Held};
 use crate::network::Wire;
@@ -74,10 +75,10 @@ pub struct Start {
 pub struct Began {
     pub place: Option<Place>,
     pub volumes: Option<Arc<BTreeMap<String, Prepared>>>,
+    /// The image that was asked for.
+    pub image: Option<String>,
     pub references: References,
     pub result: Result<Sandbox, Stopped>,
-    /// Keys that could not be names of variables.
-    pub skipped: Vec<String>,
     /// Limits that are asked for in vain.
     pub unenforced: Option<String>,
 }
@@ -98,23 +99,25 @@ impl From<Refusal> for Stopped {
 pub async fn start(mut start: Start) -> Began {
     let mut references = References::default();
     let result = start.attempt(&mut references).await;
-    let (skipped, unenforced) = match (&result, start.slot.of(&start.pod)) {
+    let unenforced = match (&result, start.slot.container(&start.pod)) {
         (Ok(_), Some(container)) => {
-            let enforced = start.node.shared.runtime.enforced();
-            (
-                env::skipped(start.slot, container, &references),
-                weaker::unenforced(start.slot, container, enforced),
-            )
+            weaker::unenforced(start.slot, &container, start.node.shared.runtime.enforced())
         }
-        _ => (Vec::new(), None),
+        _ => None,
     };
-    Began { place: start.place, volumes: start.volumes, references, result, skipped, unenforced }
+    let image = start.slot.image(&start.pod).map(str::to_owned);
+    Began { place: start.place, volumes: start.volumes, image, references, result, unenforced }
 }
 
 impl Start {
     async fn attempt(&mut self, references: &mut References) -> Result<Sandbox, Stopped> {
         self.clear_previous().await?;
         check(&self.pod, self.node.shared.allow_privileged)?;
+        if let Slot::Ephemeral(at) = self.slot {
+            let privileged = self.node.shared.allow_privileged;
+            let checked = support::check_ephemeral(&json!(self.pod.spec), at, privileged);
+            checked.map_err(|message| Refusal::new("CreateContainerConfigError", message))?;
+        }
         weaker::check(&self.pod, powers::here())?;
         if self.is_new
             && let Some(refusal) = self.node.shared.disk.refusal()
@@ -133,7 +136,13 @@ impl Start {
                 shared.volumes.refresh(&sources);
                 known.clone()
             }
-            None => Arc::new(shared.volumes.of(&sources).await?),
+            None => match shared.volumes.of(&sources).await {
+                Ok(volumes) => Arc::new(volumes),
+                Err(refusal) => {
+                    claims::tell_of_failure(&self.node, &self.pod, &refusal).await;
+                    return Err(refusal.into());
+                }
+            },
         };
         self.volumes = Some(volumes.clone());
         let image_volumes = shared.volumes.of_image(&self.pod, self.slot, &held.image.volumes)?;
@@ -169,7 +178,7 @@ impl Start {
     /// Keeps what is to be known of the instance before, and removes the rest of it.
     async fn clear_previous(&mut self) -> Result<(), Refusal> {
         let Some((sandbox, end)) = self.previous.take() else { return Ok(()) };
-        let name = self.slot.of(&self.pod).map_or("", |container| &container.name);
+        let name = self.slot.name(&self.pod);
         let archive = Archive::new(&self.node.shared.volumes.of_pod(&uid(&self.pod)), name);
         if let Some(Err(error)) = end.map(|end| archive.keep(&sandbox, &end)) {
             tracing::warn!(%error, "the log of the instance before is lost");
@@ -179,13 +188,14 @@ impl Start {
     }
 
     async fn image(&self) -> Result<Box<Held>, Stopped> {
-        let (client, images) = (&self.node.shared.client, &self.node.shared.images);
-        match image::find(client, images, &self.pod, self.slot).await? {
+        let (client, events) = (&self.node.shared.client, &self.node.shared.events);
+        let images = &self.node.shared.images;
+        match image::find(events, images, &self.pod, self.slot).await? {
             Found::Here(held) => Ok(held),
             Found::Elsewhere(reference) => {
                 self.reporter.tell(News::Pulling);
                 tokio::select! {
-                    held = image::pull(client, images, &self.pod, self.slot, &reference) => Ok(held?),
+                    held = image::pull(client, events, images, &self.pod, self.slot, &reference) => Ok(held?),
                     () = self.cancel.cancelled() => Err(Stopped::Cancelled),
                 }
             }
@@ -240,6 +250,11 @@ impl Start {
         };
         if let Some(kernel) = place.kernel.as_ref().filter(|kernel| kernel.wait().now_or_never().is_none()) {
             return Ok(Kernel::Of(kernel.id().clone()));
+        }
+        if matches!(self.slot, Slot::Ephemeral(_)) && !kernel::is_needed(&self.pod, driver) {
+            let message =
+                "a Pod of one container under gvisor has that container's kernel: nothing can be added to it";
+            return Err(Refusal::new("CreateContainerConfigError", message));
         }
         remove_kernel(place).await?;
         if let Some(namespace) = place.namespace.as_ref().filter(|_| !new) {

@@ -4,13 +4,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::SystemTime;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use serde_json::{Value, json};
 
 use super::container::{Role, Slot};
 use super::plan::{Doing, Finished, Outcome, Seen};
 use super::spec::Refusal;
-use crate::disk::EVICTED;
+use crate::disk::{self, EVICTED};
 
 /// The machine, as its Pods are told.
 pub const HOST_ADDRESS: &str = "127.0.0.1";
@@ -18,15 +18,16 @@ pub const HOST_ADDRESS: &str = "127.0.0.1";
 /// Conditions that are ours to write.
 const OURS: [&str; 6] =
     ["PodScheduled", "PodReadyToStartContainers", "Initialized", "ContainersReady", "Ready", DISRUPTION];
-/// There only when the Pod was evicted.
+/// There only when the Pod was evicted for the sake of others.
 const DISRUPTION: &str = "DisruptionTarget";
+const BY_KUBELET: &str = "TerminationByKubelet";
 
 /// All that is known of a Pod.
 pub struct Facts<'a> {
     pub pod: &'a Pod,
     /// The conditions as last told, or as an earlier engine left them.
     pub conditions: &'a [Value],
-    /// In the order of [`Slot::all`].
+    /// In the order of [`Slot::with_ephemeral`].
     pub seen: &'a [Seen],
     pub outcome: Option<Outcome>,
     /// Why the Pod is refused, if it is.
@@ -50,15 +51,10 @@ struct One<'a> {
 /// The whole status of a Pod, for a merge patch.
 pub fn status(facts: &Facts<'_>) -> Value {
     let pod = facts.pod;
-    let all: Vec<_> = Slot::all(pod)
+    let all: Vec<_> = Slot::with_ephemeral(pod)
         .into_iter()
         .zip(facts.seen)
-        .map(|(slot, seen)| One {
-            slot,
-            role: slot.role(pod),
-            name: slot.of(pod).map_or("", |it| &it.name),
-            seen,
-        })
+        .map(|(slot, seen)| One { slot, role: slot.role(pod), name: slot.name(pod), seen })
         .collect();
     let phase = phase(facts.outcome, &all);
     let mut status = json!({
@@ -94,11 +90,15 @@ pub fn status(facts: &Facts<'_>) -> Value {
     if has_inits(&all) {
         status["initContainerStatuses"] = json!(of(|slot| matches!(slot, Slot::Init(_))));
     }
+    let added = of(|slot| matches!(slot, Slot::Ephemeral(_)));
+    if !added.is_empty() {
+        status["ephemeralContainerStatuses"] = json!(added);
+    }
     status
 }
 
 fn has_inits(all: &[One<'_>]) -> bool {
-    all.iter().any(|one| one.role != Role::Main)
+    all.iter().any(|one| matches!(one.role, Role::Init | Role::Sidecar))
 }
 
 fn phase(outcome: Option<Outcome>, all: &[One<'_>]) -> &'static str {
@@ -132,7 +132,7 @@ fn has_run(seen: &Seen) -> bool {
 fn incomplete<'a, 'b>(all: &'a [One<'b>]) -> Vec<&'a One<'b>> {
     let initialized = all.iter().any(|one| one.role == Role::Main && one.seen.joined());
     let waits = |one: &&One<'_>| match one.role {
-        Role::Main => false,
+        Role::Main | Role::Ephemeral => false,
         Role::Init => !one.seen.is_through(),
         Role::Sidecar => !one.seen.has_started(),
     };
@@ -169,7 +169,10 @@ fn conditions(facts: &Facts<'_>, all: &[One<'_>], phase: &str) -> Vec<Value> {
     let incomplete = incomplete(all);
     let uninitialized =
         (!incomplete.is_empty()).then(|| ("ContainersNotInitialized", names("incomplete", &incomplete)));
-    let unready: Vec<_> = all.iter().filter(|one| one.role != Role::Init && !one.seen.is_ready()).collect();
+    let unready: Vec<_> = all
+        .iter()
+        .filter(|one| matches!(one.role, Role::Main | Role::Sidecar) && !one.seen.is_ready())
+        .collect();
     let not_ready = over
         .clone()
         .or_else(|| (!unready.is_empty()).then(|| ("ContainersNotReady", names("unready", &unready))));
@@ -188,19 +191,26 @@ fn conditions(facts: &Facts<'_>, all: &[One<'_>], phase: &str) -> Vec<Value> {
         // As the kubelet has it: `Initialized` tells why it will change no more.
         ours[2]["reason"] = json!("PodCompleted");
     }
-    let disruption = evicted.map(|refusal| {
+    let disrupted = evicted.filter(|refusal| disk::is_disruption(&refusal.message));
+    let disruption = disrupted.map(|refusal| {
         let mut condition = condition(DISRUPTION, true, None);
-        condition["reason"] = json!("TerminationByKubelet");
+        condition["reason"] = json!(BY_KUBELET);
         condition["message"] = json!(refusal.message);
         condition
     });
-    ours.into_iter().chain(disruption).chain(others(facts.pod)).collect()
+    let mut others = others(facts.pod);
+    others.retain(|it| disruption.is_none() || it["type"] != DISRUPTION);
+    ours.into_iter().chain(disruption).chain(others).collect()
 }
 
-/// Conditions that somebody else writes, which a merge patch would take away.
+/// Conditions that somebody else writes, which a merge patch would take away: also why somebody else disrupts the Pod.
 fn others(pod: &Pod) -> Vec<Value> {
     let known = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
-    known.filter(|condition| !OURS.contains(&condition.type_.as_str())).map(|it| json!(it)).collect()
+    let foreign = |condition: &&PodCondition| match condition.type_.as_str() {
+        DISRUPTION => condition.reason.as_deref() != Some(BY_KUBELET),
+        kind => !OURS.contains(&kind),
+    };
+    known.filter(foreign).map(|it| json!(it)).collect()
 }
 
 /// What is wrong with conditions that the Pod waits for.
@@ -221,21 +231,26 @@ fn closed_gates(pod: &Pod) -> Vec<String> {
 
 fn container_status(pod: &Pod, one: One<'_>, has_inits: bool) -> Value {
     let One { slot, role, name, seen } = one;
-    let container = slot.of(pod);
     let (now, last) = states(pod, one, has_inits);
     let ready = match role {
         Role::Init => matches!(&seen.doing, Doing::Ended(end) if end.code == 0),
+        Role::Ephemeral => false,
         _ => seen.is_ready(),
     };
-    let here = !matches!(seen.doing, Doing::Absent | Doing::Starting);
+    // What is told is that of an instance: until there is another one, that of the one before.
+    let instance = match &seen.doing {
+        Doing::Absent | Doing::Starting => seen.last.as_ref().map(|end| end.restarts),
+        Doing::Running(_) | Doing::Ended(_) => Some(seen.restarts),
+    };
+    let ran = Some(seen.image.as_str()).filter(|image| instance.is_some() && !image.is_empty());
     json!({
         "name": name,
-        "image": container.and_then(|it| it.image.as_deref()),
+        "image": ran.or(slot.image(pod)),
         "imageID": seen.image_id,
-        "containerID": here.then(|| container_id(pod, slot, seen.restarts)),
+        "containerID": instance.map(|restarts| container_id(pod, slot, restarts)),
         "ready": ready,
-        "started": seen.has_started(),
-        "restartCount": seen.restarts,
+        "started": (role != Role::Ephemeral).then(|| seen.has_started()),
+        "restartCount": instance.unwrap_or(0),
         "state": now,
         "lastState": last.map_or_else(|| json!({}), |end| terminated(pod, slot, end)),
     })
@@ -329,6 +344,7 @@ mod tests {
             started: true,
             ready: true,
             stopping: false,
+            restart: false,
         });
         Seen { doing, image_id: "id".into(), ..Seen::default() }
     }
@@ -391,15 +407,31 @@ mod tests {
     }
 
     #[test]
+    fn who_disrupts_a_pod_from_outside_stays_told() {
+        let (mut pod, seen) = (one_container(), [running()]);
+        let condition = json!({"type": DISRUPTION, "status": "True", "reason": "DeletionByTaintManager"});
+        pod.status = serde_json::from_value(json!({"conditions": [condition]})).unwrap();
+        let told = status(&facts(&pod, &seen, None));
+        let found = |told: &Value| conditions(told).iter().filter(|(kind, ..)| *kind == DISRUPTION).count();
+        assert_eq!(found(&told), 1);
+        let refusal = Refusal::new(EVICTED, "too much. ");
+        let told = status(&Facts { refusal: Some(&refusal), ..facts(&pod, &seen, Some(Outcome::Refused)) });
+        assert_eq!(found(&told), 1, "one condition of a type");
+    }
+
+    #[test]
     fn evicted_pod_has_failed_and_says_by_whom_and_why() {
         let (mut pod, seen) = (one_container(), [ended(Exit::Signal(9))]);
-        let refusal = Refusal::new(EVICTED, "too much. ");
-        let status = |pod: &Pod| {
-            status(&Facts { refusal: Some(&refusal), ..facts(pod, &seen, Some(Outcome::Refused)) })
+        let evicted = |pod: &Pod, refusal: &Refusal| {
+            status(&Facts { refusal: Some(refusal), ..facts(pod, &seen, Some(Outcome::Refused)) })
         };
+        let over_its_limit = evicted(&pod, &Refusal::new(EVICTED, "too much. "));
+        assert_eq!(conditions(&over_its_limit)[4..], [("Ready", "False", "PodFailed")], "no disruption");
+        let refusal = Refusal::new(EVICTED, "The node was low on resource: x. ");
+        let status = |pod: &Pod| evicted(pod, &refusal);
         let told = status(&pod);
         assert_eq!((text(&told, "phase"), text(&told, "reason")), ("Failed", "Evicted"));
-        assert_eq!(text(&told, "message"), "too much. ");
+        assert_eq!(text(&told, "message"), refusal.message);
         assert_eq!(
             conditions(&told)[4..],
             [("Ready", "False", "PodFailed"), ("DisruptionTarget", "True", "TerminationByKubelet"),]
@@ -422,6 +454,26 @@ mod tests {
         assert_eq!(status["phase"], "Running");
         assert_eq!(status["containerStatuses"][0]["state"]["waiting"]["reason"], "CrashLoopBackOff");
         assert_eq!(status["containerStatuses"][0]["lastState"]["terminated"]["exitCode"], 1);
+    }
+
+    #[test]
+    fn status_names_the_image_that_runs_or_ran_last() {
+        let mut pod = one_container();
+        let of = |pod: &Pod, seen: Seen| {
+            let status = status(&facts(pod, &[seen], None));
+            let one = &status["containerStatuses"][0];
+            (text(one, "image").to_owned(), text(one, "containerID").to_owned(), one["restartCount"].clone())
+        };
+        let told = |image: &str, id: &str, restarts: u32| (image.to_owned(), id.to_owned(), json!(restarts));
+        assert_eq!(of(&pod, Seen::default()), told("host", "", 0));
+        pod.spec.as_mut().unwrap().containers[0].image = Some("new".to_owned());
+        let ran = |seen: Seen| Seen { image: "host".to_owned(), ..seen };
+        assert_eq!(of(&pod, ran(running())), told("host", "native://u", 0));
+        let mut waits = ran(ended(Exit::Code(0)));
+        waits.cleared();
+        waits.waits = Some(Refusal::new("ErrImagePull", "there is none"));
+        assert_eq!(of(&pod, waits), told("host", "native://u", 0), "the next one is not there");
+        assert_eq!(of(&pod, Seen { image: "new".to_owned(), ..running() }).0, "new");
     }
 
     #[test]

@@ -1,18 +1,18 @@
 //! Ending containers: hook, signal, patience, force; and all those of a Pod in their order.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use asb_runtime::Sandbox;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
-use kube::Client;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use super::care::{self, Action};
-use super::container::Role;
+use super::container::{Role, Slot};
 use super::spec::LABEL_STOP_SIGNAL;
-use crate::event;
+use crate::event::Recorder;
 
 const SIGTERM: i32 = 15;
 pub const SIGKILL: i32 = 9;
@@ -21,28 +21,42 @@ const LEAST: Duration = Duration::from_secs(2);
 
 /// A container that is to end.
 pub struct Leaving {
-    pub client: Client,
-    pub pod: std::sync::Arc<Pod>,
-    pub name: String,
-    pub role: Role,
+    pub events: Recorder,
+    pub pod: Arc<Pod>,
+    pub slot: Slot,
+    /// How the event says it; `None`: as the kubelet says it of a Pod that ends.
+    pub message: Option<String>,
     pub sandbox: Sandbox,
     pub pre_stop: Option<Action>,
+}
+
+impl Leaving {
+    /// Records that it is being stopped.
+    pub fn tell(&self) {
+        let name = self.slot.name(&self.pod);
+        let message = self.message.clone().unwrap_or_else(|| format!("Stopping container {name}"));
+        self.events.tell_of(&self.pod, self.slot, "Killing", message);
+    }
 }
 
 /// Ends a container: within the grace period by its own means, then by force. Without one, at once by force.
 pub async fn stop(leaving: &Leaving, grace: Duration, turn: impl Future<Output = ()>) {
     let sandbox = &leaving.sandbox;
+    leaving.tell();
     if !grace.is_zero() {
         let until = Instant::now() + grace;
         if let Some(hook) = &leaving.pre_stop {
             let done = timeout_at(until, care::run(sandbox, hook)).await;
             let problem = match done {
                 Ok(done) => done.err(),
-                Err(_) => Some(format!("it took longer than the {grace:?} that the container has to end")),
+                Err(_) => {
+                    let late = format!("it took longer than the {grace:?} that the container has to end");
+                    Some(care::Problem::Failed(late))
+                }
             };
             if let Some(problem) = problem {
-                let message = format!("The preStop hook of container {} failed: {problem}", leaving.name);
-                event::warn(&leaving.client, &leaving.pod, "FailedPreStopHook", &message).await;
+                let message = format!("PreStopHook failed: {problem}");
+                leaving.events.warn_of(&leaving.pod, leaving.slot, "FailedPreStopHook", message);
             }
         }
         let _ = timeout_at(until, turn).await;
@@ -62,7 +76,7 @@ pub async fn stop(leaving: &Leaving, grace: Duration, turn: impl Future<Output =
 /// every other and for each sidecar after them. Hooks wait for nobody.
 pub async fn stop_all(all: Vec<Leaving>, grace: Duration) {
     let (flags, ended): (Vec<_>, Vec<_>) = all.iter().map(|_| watch::channel(false)).unzip();
-    let roles: Vec<_> = all.iter().map(|one| one.role).collect();
+    let roles: Vec<_> = all.iter().map(|one| one.slot.role(&one.pod)).collect();
     let stops = all.iter().zip(flags).enumerate().map(|(index, (one, flag))| {
         let before: Vec<_> = (0..all.len())
             .filter(|other| goes_before(&roles, *other, index))

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use super::container::TRACING;
 use super::{capabilities, hosts};
 
 /// Fields that are honoured, or that ask for nothing beyond what every sandbox has.
@@ -13,6 +14,7 @@ const POD: &[&str] = &[
     "dnsConfig",
     "dnsPolicy",
     "enableServiceLinks",
+    "ephemeralContainers", // checked one by one, when they are started
     "hostAliases",
     "hostname",
     "imagePullSecrets",
@@ -149,6 +151,19 @@ pub fn check(spec: &Value, privileged: bool) -> Result<(), String> {
     check_seccomp(&spec["securityContext"], "spec.securityContext", false)
 }
 
+/// The same of one container that was added to a Pod. Whose processes it wants to see says nothing here: containers of a Pod
+/// never see each other's, as with a kubelet whose runtime cannot show them.
+pub fn check_ephemeral(spec: &Value, at: usize, privileged: bool) -> Result<(), String> {
+    let (mut container, path) =
+        (spec["ephemeralContainers"][at].clone(), format!("spec.ephemeralContainers[{at}]"));
+    if let Some(add) =
+        container.pointer_mut("/securityContext/capabilities/add").and_then(Value::as_array_mut)
+    {
+        add.retain(|name| name != TRACING);
+    }
+    check_container(&container, &path, &[CONTAINER, &["targetContainerName"]].concat(), privileged)
+}
+
 fn check_container(container: &Value, path: &str, known: &[&str], privileged: bool) -> Result<(), String> {
     only(container, path, known)?;
     let security = &container["securityContext"];
@@ -252,10 +267,22 @@ mod tests {
     use serde_json::json;
 
     #[test]
+    fn added_containers_are_checked_apart_from_their_pod() {
+        let spec = json!({"containers": [{"name": "main"}], "ephemeralContainers": [
+            {"name": "good", "targetContainerName": "main", "stdin": true, "tty": true,
+             "securityContext": {"capabilities": {"add": ["SYS_PTRACE"]}}},
+            {"name": "bad", "volumeDevices": [{"name": "d", "devicePath": "/d"}]},
+        ]});
+        assert_eq!(check(&spec, false), Ok(()));
+        assert_eq!(check_ephemeral(&spec, 0, false), Ok(()));
+        let refused = check_ephemeral(&spec, 1, false).expect_err("must be refused");
+        assert!(refused.contains("spec.ephemeralContainers[1].volumeDevices"), "{refused}");
+    }
+
+    #[test]
     fn unsupported_fields_are_refused_by_their_path() {
         let cases = [
             (json!({"hostNetwork": true}), "spec.hostNetwork"),
-            (json!({"ephemeralContainers": [{"name": "x"}]}), "spec.ephemeralContainers"),
             (json!({"shareProcessNamespace": true}), "spec.shareProcessNamespace"),
             (
                 json!({"initContainers": [{"name": "x", "restartPolicy": "Never"}]}),

@@ -2,12 +2,15 @@
 
 use std::time::{Duration, SystemTime};
 
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+
 use super::plan::{Doing, Plan, back_off};
 use super::spec::Refusal;
 use super::worker::Worker;
 use crate::disk::PRESSURE;
-use crate::event;
 use crate::image;
+use crate::node::uid;
 use crate::references::References;
 
 /// How long an error of an image is shown before the wait for the next try is.
@@ -25,14 +28,14 @@ pub struct Trouble {
 
 impl Worker {
     /// The Pod asks for what cannot be had here.
-    pub(super) async fn refuse(&mut self, refusal: Refusal) {
+    pub(super) fn refuse(&mut self, refusal: Refusal) {
         tracing::warn!(reason = refusal.reason, message = refusal.message, "Pod refused");
-        event::warn(&self.node.shared.client, &self.pod, refusal.reason, &refusal.message).await;
+        self.node.shared.events.warn(&self.pod, refusal.reason, &refusal.message);
         self.refused = Some(refusal);
     }
 
     /// A start was refused: tells why, once for each reason, and sets the time of the next one.
-    pub(super) async fn note_trouble(&mut self, index: usize, refusal: Refusal, references: References) {
+    pub(super) fn note_trouble(&mut self, index: usize, refusal: Refusal, references: References) {
         let (now, known) = (SystemTime::now(), self.hands[index].trouble.take());
         let (of_image, pressed) = (image::is_about(&refusal), refusal.reason == PRESSURE);
         let again = known.as_ref().filter(|known| {
@@ -41,7 +44,7 @@ impl Worker {
         let tries = again.map_or(0, |known| known.tries + 1);
         if of_image || again.is_none() {
             tracing::warn!(reason = refusal.reason, message = refusal.message, "container cannot start");
-            self.tell_trouble(index, &refusal).await;
+            self.tell_trouble(index, &refusal);
         }
         let seen = &mut self.seen[index];
         (seen.waits, seen.not_before) = (Some(refusal.clone()), Some(now + back_off(tries)));
@@ -56,25 +59,26 @@ impl Worker {
         }
     }
 
-    async fn tell_trouble(&mut self, index: usize, refusal: &Refusal) {
-        let (client, container) = (&self.node.shared.client, self.hands[index].slot.of(&self.pod));
+    fn tell_trouble(&self, index: usize, refusal: &Refusal) {
+        let slot = self.hands[index].slot;
         let messages = match refusal.reason {
-            _ if image::is_about(refusal) => {
-                let failure = image::failure(container, refusal);
-                vec![("Failed", failure), ("Failed", format!("Error: {}", refusal.reason))]
-            }
+            _ if image::is_about(refusal) => image::failure(slot.image(&self.pod), refusal).into(),
             "CreateContainerConfigError" | "CreateContainerError" => {
                 vec![("Failed", format!("Error: {}", refusal.message))]
             }
             other => vec![(other, refusal.message.clone())],
         };
         for (reason, message) in messages {
-            event::warn(client, &self.pod, reason, &message).await;
+            match reason {
+                // A volume is the Pod's, whichever container waits for it.
+                "FailedMount" => self.node.shared.events.warn(&self.pod, reason, message),
+                _ => self.node.shared.events.warn_of(&self.pod, slot, reason, message),
+            }
         }
     }
 
     /// Images whose error was shown long enough: from now on it is the wait that is shown. When to look again.
-    pub(super) async fn tell_of_images(&mut self, now: SystemTime) -> Option<SystemTime> {
+    pub(super) fn tell_of_images(&mut self, now: SystemTime) -> Option<SystemTime> {
         let mut wake = None;
         for index in 0..self.hands.len() {
             let Some(trouble) = &mut self.hands[index].trouble else { continue };
@@ -88,28 +92,54 @@ impl Worker {
             }
             trouble.pause_told = true;
             let refusal = trouble.refusal.clone();
-            let waiting = image::back_off(self.hands[index].slot.of(&self.pod), &refusal);
-            event::tell(&self.node.shared.client, &self.pod, "BackOff", &waiting.message).await;
+            let (slot, events) = (self.hands[index].slot, &self.node.shared.events);
+            let waiting = image::back_off(slot.image(&self.pod), &refusal);
+            events.tell_of(&self.pod, slot, "BackOff", image::back_off_message(slot.image(&self.pod)));
+            events.warn_of(&self.pod, slot, "Failed", format!("Error: {}", waiting.reason));
             self.seen[index].waits = Some(waiting);
         }
         wake
     }
 
     /// Containers that ended and whose next start has to wait say so.
-    pub(super) async fn tell_of_pauses(&mut self, plan: &Plan) {
+    pub(super) fn tell_of_pauses(&mut self, plan: &Plan) {
         for &index in &plan.pauses {
             let seen = &self.seen[index];
             let (Doing::Ended(end), None, Some(until)) = (&seen.doing, &seen.waits, seen.not_before) else {
                 continue;
             };
             let pause = until.duration_since(end.at).unwrap_or_default();
-            let message = format!(
-                "container {} ended with exit code {} and is started again in {pause:?}",
-                self.name(index),
-                end.code
-            );
-            event::warn(&self.node.shared.client, &self.pod, "BackOff", &message).await;
+            let (name, pod) = (self.name(index), full_name(&self.pod));
+            let told = format!("Back-off restarting failed container {name} in pod {pod}");
+            let message =
+                format!("back-off {} restarting failed container={name} pod={pod}", go_duration(pause));
+            self.node.shared.events.warn_of(&self.pod, self.hands[index].slot, "BackOff", told);
             self.seen[index].waits = Some(Refusal::new("CrashLoopBackOff", message));
+        }
+    }
+}
+
+/// As the kubelet names a Pod in messages.
+fn full_name(pod: &Pod) -> String {
+    format!("{}_{}({})", pod.name_any(), pod.namespace().unwrap_or_default(), uid(pod))
+}
+
+/// Whole seconds as Go prints them: `10s`, `1m20s`, `5m0s`.
+fn go_duration(time: Duration) -> String {
+    match (time.as_secs() / 60, time.as_secs() % 60) {
+        (0, seconds) => format!("{seconds}s"),
+        (minutes, seconds) => format!("{minutes}m{seconds}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_are_said_as_the_kubelet_says_them() {
+        for (seconds, expected) in [(10, "10s"), (80, "1m20s"), (300, "5m0s")] {
+            assert_eq!(go_duration(Duration::from_secs(seconds)), expected);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{
     DownwardAPIVolumeFile, EmptyDirVolumeSource, HostPathVolumeSource, KeyToPath, Pod, ProjectedVolumeSource,
@@ -13,6 +14,7 @@ use super::downward::{self, Ceiling};
 use super::quantity::bytes;
 use super::spec::Refusal;
 use crate::references::{Kind, References};
+use crate::volume::Lease;
 
 /// Mode of files whose volume names none.
 const FILE_MODE: i32 = 0o644;
@@ -59,6 +61,8 @@ pub struct Prepared {
     pub below: PathBuf,
     pub read_only: bool,
     pub medium: Medium,
+    /// Of a claimed volume: keeps it from being removed.
+    pub _lease: Option<Arc<Lease>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -177,8 +181,11 @@ impl Collector<'_> {
                 }
                 None if optional => {}
                 None => {
-                    let kind = if kind == Kind::ConfigMap { "config" } else { "secret" };
-                    return Err(self.not_yet(&format!("references non-existent {kind} key: {}", item.key)));
+                    let problem = match kind {
+                        Kind::ConfigMap => "configmap references non-existent config key",
+                        Kind::Secret => "references non-existent secret key",
+                    };
+                    return Err(self.not_yet(&format!("{problem}: {}", item.key)));
                 }
             }
         }
@@ -319,7 +326,7 @@ mod tests {
             (json!({"secret": {"secretName": "none"}}), "secret \"none\" not found"),
             (
                 json!({"configMap": {"name": "map", "items": [{"key": "z", "path": "z"}]}}),
-                "references non-existent config key: z",
+                "configmap references non-existent config key: z",
             ),
         ] {
             let refused = of(volume).unwrap_err();

@@ -77,8 +77,8 @@ pub fn watch(instance: Instance, known: &Running) -> Watch {
     let Instance { node, pod, slot, sandbox, care, reporter } = instance;
     let attend = (*care != Care::default()).then(|| {
         let patient = Patient {
-            client: node.shared.client.clone(),
-            name: slot.of(&pod).map_or_else(String::new, |container| container.name.clone()),
+            events: node.shared.events.clone(),
+            slot,
             pod: pod.clone(),
             sandbox: sandbox.clone(),
             care,
@@ -114,6 +114,6 @@ pub fn finished(
     restarts: u32,
 ) -> Finished {
     let mut end = Finished::new(ended.exit, sandbox.started_at(), ended.at, restarts);
-    end.message = message::of(slot.of(pod), sandbox, end.code);
+    end.message = message::of(slot.container(pod).as_deref(), sandbox, end.code);
     end
 }

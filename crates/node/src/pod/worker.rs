@@ -30,14 +30,14 @@ use super::care::{Care, read};
 use super::container::Slot;
 use super::hand::Hand;
 use super::plan::{Doing, Outcome, Plan, Rules, Seen, plan};
+use super::replace::Cause;
 use super::spec::Refusal;
 use super::start::{Began, Place};
-use super::stop::{SIGKILL, stop_all};
+use super::stop::{Leaving, SIGKILL, stop_all};
 use super::volumes::Prepared;
 use super::watch::Told;
 use super::{adopt, evict, keeper, report};
 use crate::disk::{EVICTED, Tenancy};
-use crate::event;
 use crate::node::{Node, uid};
 
 pub(super) const DEFAULT_GRACE: Duration = Duration::from_secs(30);
@@ -72,7 +72,7 @@ pub(super) struct Worker {
     pub pod: Arc<Pod>,
     /// When it was first seen.
     pub since: SystemTime,
-    /// In the order of [`Slot::all`], like `hands`.
+    /// In the order of [`Slot::with_ephemeral`], like `hands`.
     pub seen: Vec<Seen>,
     pub hands: Vec<Hand>,
     /// Only another Pod can help.
@@ -106,18 +106,17 @@ pub(super) struct Worker {
 
 impl Worker {
     fn new(node: Node, desired: watch::Receiver<Desired>, pod: Arc<Pod>, sandboxes: Vec<Sandbox>) -> Self {
-        let known = pod.status.as_ref().and_then(|status| status.start_time.as_ref());
-        let since = known.map_or_else(SystemTime::now, |time| time.0.into());
+        let known = pod.status.as_ref().and_then(|status| status.start_time.clone());
+        let since = known.as_ref().map_or_else(SystemTime::now, |time| time.0.into());
         let mut refused = None;
         let mut hand = |slot: Slot| {
             let care = read::care(&pod, slot).unwrap_or_else(|refusal| {
                 refused.get_or_insert(refusal);
                 Care::default()
             });
-            let (sandbox, watch, stopping, trouble) = Default::default();
-            Hand { slot, care: Arc::new(care), sandbox, watch, stopping, trouble }
+            Hand::new(slot, care)
         };
-        let hands: Vec<_> = Slot::all(&pod).into_iter().map(&mut hand).collect();
+        let hands: Vec<_> = Slot::with_ephemeral(&pod).into_iter().map(&mut hand).collect();
         let mut worker = Self {
             node,
             desired,
@@ -145,8 +144,12 @@ impl Worker {
         };
         let has_main = worker.hands.iter().any(|hand| matches!(hand.slot, Slot::Main(_)));
         let empty = || Refusal::new("InvalidPod", "spec.containers: at least one is required");
-        worker.refused = evict::known(&worker.pod).or(refused).or_else(|| (!has_main).then(empty));
+        let known_refusal = evict::known(&worker.pod).or_else(|| evict::rejected(&worker.pod));
+        worker.refused = known_refusal.or(refused).or_else(|| (!has_main).then(empty));
         adopt::take_over(&mut worker, sandboxes);
+        if known.is_none() {
+            worker.node.shared.events.scheduled(&worker.pod);
+        }
         if worker.seen.iter().any(|one| matches!(one.doing, Doing::Running(_))) {
             worker.keeper = keeper::keep(&worker.node, &worker.pod, worker.desired.clone(), None);
         }
@@ -159,17 +162,20 @@ impl Worker {
             self.lose_common().await;
         }
         if let Some(refusal) = self.refused.take_if(|refusal| refusal.reason != EVICTED) {
-            self.refuse(refusal).await;
+            self.refuse(refusal);
         }
         while !self.leaving() {
             let now = SystemTime::now();
             let rules = Rules::of(&self.pod, self.since);
             let mut plan = plan(&rules, &self.seen, self.refused.is_some(), now);
             for index in std::mem::take(&mut plan.stop) {
-                self.stop(index, self.eviction_grace());
+                self.stop(index, self.eviction_grace(), None);
             }
-            self.tell_of_pauses(&plan).await;
-            plan.wake = plan.wake.into_iter().chain(self.tell_of_images(now).await).min();
+            for index in std::mem::take(&mut plan.replace) {
+                self.replace(index, Cause::Changed);
+            }
+            self.tell_of_pauses(&plan);
+            plan.wake = plan.wake.into_iter().chain(self.tell_of_images(now)).min();
             match plan.start.filter(|_| self.starting.is_none()) {
                 Some(index) => self.start(index),
                 None if self.starting.is_none() || self.pulling => {
@@ -204,7 +210,7 @@ impl Worker {
         if over && !std::mem::replace(&mut self.over, true) {
             if plan.outcome == Some(Outcome::DeadlineExceeded) {
                 let message = "Pod was active on the node longer than the specified deadline";
-                event::tell(&self.node.shared.client, &self.pod, "DeadlineExceeded", message).await;
+                self.node.shared.events.tell(&self.pod, "DeadlineExceeded", message);
             }
             self.keeper = None;
             if let Some(place) = &mut self.place {
@@ -230,13 +236,13 @@ impl Worker {
             Some(began) = starting => {
                 if let Some((index, _)) = self.starting.take() {
                     self.pulling = false;
-                    self.began(index, began).await;
+                    self.began(index, began);
                 }
             }
             Some(()) = common_end => self.lose_common().await,
-            Some((index, restarts, news)) = self.news.1.recv() => self.hear(index, restarts, news).await,
+            Some((index, restarts, news)) = self.news.1.recv() => self.hear(index, restarts, news),
             _ = self.desired.changed() => {}
-            Some(refusal) = self.evictions.1.recv() => self.evict(refusal).await,
+            Some(refusal) = self.evictions.1.recv() => self.evict(refusal),
             Some(()) = awaited => {
                 self.awaited = None;
                 for (hand, seen) in self.hands.iter().zip(&mut self.seen) {
@@ -259,9 +265,11 @@ impl Worker {
         }
         let running =
             (0..self.hands.len()).filter(|index| matches!(self.seen[*index].doing, Doing::Running(_)));
-        let leaving = running.filter_map(|index| self.leaving_of(index)).collect();
+        let leaving: Vec<_> = running.filter_map(|index| self.leaving_of(index)).collect();
         let grace = self.grace();
-        if !grace.is_zero() {
+        if grace.is_zero() {
+            leaving.iter().for_each(Leaving::tell);
+        } else {
             let mut desired = self.desired.clone();
             let forced = async {
                 if desired.wait_for(|desired| matches!(desired, Desired::Gone)).await.is_err() {
@@ -298,17 +306,19 @@ impl Worker {
         if let Some((index, start)) = self.starting.take() {
             let began = start.await;
             self.pulling = false;
-            self.began(index, began).await;
+            self.began(index, began);
         }
     }
 
     /// Takes in the latest form of the Pod; whether it is to go.
     fn leaving(&mut self) -> bool {
-        match &*self.desired.borrow_and_update() {
+        let desired = self.desired.borrow_and_update().clone();
+        match desired {
             Desired::Gone => true,
             Desired::Present(pod) => {
-                self.pod = pod.clone();
-                pod.metadata.deletion_timestamp.is_some()
+                let leaves = pod.metadata.deletion_timestamp.is_some();
+                self.take_in(pod);
+                leaves
             }
         }
     }

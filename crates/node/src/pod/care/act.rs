@@ -14,10 +14,25 @@ const SIGKILL: i32 = 9;
 /// How long the last output of a command that has ended is waited for.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// Does it; the error is for people. What is dropped before it is through is stopped.
-pub async fn run(sandbox: &Sandbox, action: &Action) -> Result<(), String> {
-    match action {
-        Action::Exec(command) => exec(sandbox, command).await,
+/// Why it did not go well, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Problem {
+    Failed(String),
+    /// It could not be begun, which says nothing of the container.
+    Untried(String),
+}
+
+impl std::fmt::Display for Problem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (Self::Failed(why) | Self::Untried(why)) = self;
+        f.write_str(why)
+    }
+}
+
+/// Does it. What is dropped before it is through is stopped.
+pub async fn run(sandbox: &Sandbox, action: &Action) -> Result<(), Problem> {
+    let done = match action {
+        Action::Exec(command) => return exec(sandbox, command).await,
         Action::Http(request) => http::get(sandbox, request).await,
         Action::Tcp(port) => sandbox.reach(*port).await.map(drop).map_err(|error| with_causes(&error)),
         Action::Grpc { port, service } => grpc::check(sandbox, *port, service).await,
@@ -25,12 +40,13 @@ pub async fn run(sandbox: &Sandbox, action: &Action) -> Result<(), String> {
             tokio::time::sleep(*time).await;
             Ok(())
         }
-    }
+    };
+    done.map_err(Problem::Failed)
 }
 
-async fn exec(sandbox: &Sandbox, command: &[String]) -> Result<(), String> {
+async fn exec(sandbox: &Sandbox, command: &[String]) -> Result<(), Problem> {
     let exec = Exec { argv: command.to_vec(), env: Vec::new(), cwd: None, stdin: false, terminal: None };
-    let session = sandbox.exec(&exec).await.map_err(|error| with_causes(&error))?;
+    let session = sandbox.exec(&exec).await.map_err(|error| Problem::Untried(with_causes(&error)))?;
     let mut guard = Guard { control: Some(session.control) };
     let control = guard.control.as_mut().expect("set above");
     let (mut out, mut err) = (Vec::new(), Vec::new());
@@ -59,12 +75,13 @@ async fn exec(sandbox: &Sandbox, command: &[String]) -> Result<(), String> {
     };
     guard.control = None;
     let output = String::from_utf8_lossy(&[out, err].concat()).trim().to_owned();
-    match exit.map_err(|error| with_causes(&error))? {
-        Exit::Code(0) => Ok(()),
-        Exit::Code(code) if output.is_empty() => Err(format!("the command ended with exit code {code}")),
-        Exit::Code(code) => Err(format!("the command ended with exit code {code}: {output}")),
-        other => Err(format!("the command was killed ({other:?})")),
-    }
+    let problem = match exit.map_err(|error| Problem::Failed(with_causes(&error)))? {
+        Exit::Code(0) => return Ok(()),
+        Exit::Code(code) if output.is_empty() => format!("the command ended with exit code {code}"),
+        Exit::Code(code) => format!("the command ended with exit code {code}: {output}"),
+        other => format!("the command was killed ({other:?})"),
+    };
+    Err(Problem::Failed(problem))
 }
 
 /// Reads to the end, and keeps the beginning.

@@ -10,18 +10,18 @@ use std::time::SystemTime;
 
 use asb_runtime::Sandbox;
 use k8s_openapi::api::core::v1::Pod;
-use kube::Client;
 
 use super::verdict::Answers;
-use super::{Care, Kind, Probe, act};
-use crate::event;
+use super::{Care, Kind, Probe, Problem, act};
+use crate::event::Recorder;
+use crate::pod::container::Slot;
 use crate::pod::watch::{News, Reporter};
 
 /// A running container and what is known of it.
 pub struct Patient {
-    pub client: Client,
+    pub events: Recorder,
     pub pod: Arc<Pod>,
-    pub name: String,
+    pub slot: Slot,
     pub sandbox: Sandbox,
     pub care: Arc<Care>,
     pub greeted: bool,
@@ -65,8 +65,8 @@ impl Patient {
         match done {
             Ok(()) => self.tell(News::Greeted),
             Err(problem) => {
-                let message = format!("The postStart hook of container {} failed: {problem}", self.name);
-                event::warn(&self.client, &self.pod, "FailedPostStartHook", &message).await;
+                let message = format!("PostStartHook failed: {problem}");
+                self.events.warn_of(&self.pod, self.slot, "FailedPostStartHook", message);
                 self.tell(News::HookFailed);
                 return false;
             }
@@ -116,8 +116,6 @@ struct Asking<'a> {
     probe: &'a Probe,
     kind: Kind,
     answers: Answers,
-    /// The problem that was told last: the same one again is no news.
-    told: Option<String>,
     ticks: tokio::time::Interval,
 }
 
@@ -129,24 +127,25 @@ impl<'a> Asking<'a> {
         tokio::time::sleep(delay).await;
         let mut ticks = tokio::time::interval(probe.period);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        Self { patient, probe, kind, answers: Answers::default(), told: None, ticks }
+        Self { patient, probe, kind, answers: Answers::default(), ticks }
     }
 
     /// Asks once; says what is true, if that is known by now.
     async fn next(&mut self) -> Option<bool> {
         self.ticks.tick().await;
-        let Patient { sandbox, client, pod, name, .. } = self.patient;
+        let Patient { sandbox, events, pod, slot, .. } = self.patient;
         let asked = tokio::time::timeout(self.probe.timeout, act::run(sandbox, &self.probe.action)).await;
-        let answer = asked.unwrap_or_else(|_| Err(format!("no answer within {:?}", self.probe.timeout)));
-        match &answer {
-            Ok(()) => self.told = None,
-            Err(problem) if self.told.as_ref() != Some(problem) => {
-                let message = format!("{} probe of container {name} failed: {problem}", self.kind.name());
-                event::warn(client, pod, "Unhealthy", &message).await;
-                self.told = Some(problem.clone());
-            }
-            Err(_) => {}
+        let late = || Err(Problem::Failed(format!("no answer within {:?}", self.probe.timeout)));
+        let answer = asked.unwrap_or_else(|_| late());
+        if let Err(problem) = &answer {
+            let what = if matches!(problem, Problem::Untried(_)) { "errored" } else { "failed" };
+            let message = format!("{} probe {what}: {problem}", self.kind.name());
+            events.warn_of(pod, *slot, "Unhealthy", message);
         }
-        self.answers.note(answer.is_ok(), self.probe)
+        match answer {
+            // As with a kubelet, a probe that cannot be asked changes nothing.
+            Err(Problem::Untried(_)) => None,
+            answer => self.answers.note(answer.is_ok(), self.probe),
+        }
     }
 }

@@ -80,7 +80,7 @@ fn judge(headers: &HeaderMap, trailers: &HeaderMap, body: &[u8]) -> Result<(), S
     let status = status(body).ok_or("the answer to the health check cannot be read")?;
     match STATUSES.get(status) {
         Some(&"SERVING") => Ok(()),
-        name => Err(format!("the service is {}", name.unwrap_or(&"in a state that is not known"))),
+        name => Err(format!("service unhealthy (responded with {:?})", name.unwrap_or(&"an unknown status"))),
     }
 }
 

@@ -37,7 +37,8 @@ where
         let body = Limited::new(answer.into_body(), act::SAID).collect().await;
         let text = body.map(|body| String::from_utf8_lossy(&body.to_bytes()).trim().to_owned());
         let text = text.ok().filter(|text| !text.is_empty()).map(|text| format!(": {text}"));
-        Err(format!("the answer to GET {} was {}{}", request.path, status.as_u16(), text.unwrap_or_default()))
+        // In the kubelet's words, which monitoring looks for; it leaves the body out.
+        Err(format!("HTTP probe failed with statuscode: {}{}", status.as_u16(), text.unwrap_or_default()))
     };
     tokio::pin!(connection);
     tokio::pin!(exchange);

@@ -15,12 +15,12 @@ pub mod attend;
 mod grpc;
 mod http;
 pub mod read;
-mod tls;
+pub mod tls;
 mod verdict;
 
 use std::time::Duration;
 
-pub use act::run;
+pub use act::{Problem, run};
 
 /// Hooks and probes of one container.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
