@@ -22,15 +22,20 @@
 //! | `volume` | volumes as directories, files and memory |
 //! | `network` | a wire for each Pod, and the rules that NetworkPolicies ask for |
 //! | `disk` | what Pods may take of the disk, and who goes when it is low |
+//! | `heartbeat` | the Node object, its Lease and the heartbeats of its conditions |
+//! | `claims` | what people are told of claims |
+//! | `event` | what people are told beside the status |
 //! | `usage` | how fast processor time is used |
 //! | `http` | `pods/log`, `pods/exec`, `pods/attach`, `pods/portforward`, measurements |
 
+mod claims;
 mod disk;
 mod drivers;
 mod engine_pod;
 mod event;
 mod failure;
 mod ground;
+mod heartbeat;
 mod http;
 mod image;
 mod machine;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use asb_runtime::image::Registries;
 use asb_runtime::{Images, Native, Sandbox};
 use futures::{FutureExt, StreamExt};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt, watcher};
@@ -22,6 +22,7 @@ use tokio_util::task::TaskTracker;
 use crate::disk::{self, Disk, Floor};
 use crate::drivers::{self, Drivers};
 use crate::engine_pod::EnginePod;
+use crate::event::Recorder;
 use crate::ground::Ground;
 use crate::network::{self, Wires};
 use crate::pod::adopt;
@@ -30,8 +31,8 @@ use crate::pod::container::Slot;
 use crate::pod::downward::Ceiling;
 use crate::pod::is_wired;
 use crate::pod::worker::{self, Desired};
-use crate::volume::Volumes;
-use crate::{http, machine};
+use crate::volume::{self, Volumes};
+use crate::{heartbeat, http, machine};
 
 /// What a node is opened with.
 #[derive(Debug, Clone)]
@@ -56,6 +57,7 @@ pub struct Node {
 
 pub(crate) struct Shared {
     pub client: Client,
+    pub events: Recorder,
     pub runtime: Native,
     pub drivers: Drivers,
     pub images: Images,
@@ -123,7 +125,11 @@ impl Node {
                 }
             };
         let Ground { config, disk, images, runtime, wires, adopted, .. } = ground;
+        let (events, writing) = Recorder::new(client.clone());
+        // Ends with the last recorder; what was recorded at the end of the engine is still written.
+        tokio::spawn(writing);
         let shared = Shared {
+            events,
             allow_privileged: config.allow_privileged,
             runtime,
             drivers: Drivers::new(&dir),
@@ -162,7 +168,7 @@ impl Node {
         machine::name()
     }
 
-    /// `pods/log`, `pods/exec`, `pods/attach` and `pods/portforward`, for the API server.
+    /// `pods/log`, `pods/exec`, `pods/attach`, `pods/portforward` and `pods/proxy`, for the API server.
     pub fn routes(&self) -> axum::Router {
         http::routes(self.clone())
     }
@@ -180,13 +186,17 @@ impl Node {
         tokio::join!(self.shared.wires.park(), self.shared.runtime.park());
     }
 
-    /// Waits until the Pods that are on their way out are gone, and removes the network if no other is left.
+    /// Waits until the Pods that are on their way out are gone.
     ///
-    /// For the time after [`Node::run`] was dropped.
+    /// For the time after [`Node::run`] was dropped, as is [`Node::close`].
     pub async fn ended(&self) {
         self.shared.ending.close();
         self.shared.ending.wait().await;
         self.remove_unwanted().await;
+    }
+
+    /// Removes what is there for Pods to come, and the network if no sandbox is left in it.
+    pub async fn close(&self) {
         self.shared.runtime.unpark().await;
         if self.shared.lock().is_empty() {
             self.shared.wires.close().await;
@@ -202,7 +212,7 @@ impl Node {
         self.shared.wires.load(&self.shared.client).await.map_err(Error::Network)?;
         self.register().await.map_err(Error::Register)?;
         let mut tasks = JoinSet::new();
-        tasks.spawn(keep_volumes(self.clone()));
+        tasks.spawn(volume::watch(self.clone()));
         tasks.spawn(drivers::survey(self.clone()));
         tasks.spawn(disk::watch(self.clone()));
         let mut ready = Some(ready);
@@ -249,6 +259,7 @@ impl Node {
                         self.shared.runtime.expect(&self.shared.images.host().root);
                         let node = self.clone();
                         tasks.spawn(async move { node.park().await });
+                        tasks.spawn(heartbeat::run(self.shared.client.clone()));
                     }
                 }
                 Ok(Event::Apply(pod)) => self.tell(&mut pods, &mut adopted, &mut tasks, pod),
@@ -333,20 +344,26 @@ impl Node {
     /// Makes the Node, the StorageClass and the first RuntimeClass of this machine.
     async fn register(&self) -> Result<(), kube::Error> {
         let wires = &self.shared.wires;
-        let node = machine::node(wires.missing(), wires.closed().as_deref(), self.shared.disk.size());
+        let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(self.shared.client.clone());
+        let before = nodes.get_opt(&machine::name()).await?;
+        let (missing, closed) = (wires.missing(), wires.closed());
+        let node = heartbeat::node(missing, closed.as_deref(), self.shared.disk.size(), before.as_ref());
         let class = json!({
             "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
             "metadata": {
                 "name": crate::volume::STORAGE_CLASS,
                 "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
             },
-            "provisioner": "asb/local", "reclaimPolicy": "Delete", "volumeBindingMode": "WaitForFirstConsumer",
+            "provisioner": crate::volume::PROVISIONER, "reclaimPolicy": "Delete", "volumeBindingMode": "WaitForFirstConsumer",
             "allowVolumeExpansion": true,
         });
         self.ensure::<k8s_openapi::api::core::v1::Node>(&node).await?;
         self.ensure::<k8s_openapi::api::storage::v1::StorageClass>(&class).await?;
         self.ensure::<k8s_openapi::api::node::v1::RuntimeClass>(&drivers::class("native")).await?;
-        let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(self.shared.client.clone());
+        if before.is_some() {
+            let labels = json!({"metadata": {"labels": node["metadata"]["labels"]}});
+            nodes.patch(&machine::name(), &PatchParams::default(), &Patch::Merge(labels)).await?;
+        }
         let status = json!({"status": node["status"]});
         nodes.patch_status(&machine::name(), &PatchParams::default(), &Patch::Merge(status)).await?;
         Ok(())
@@ -404,33 +421,19 @@ impl Shared {
         }
     }
 
+    /// The directories that sandboxes have mounted.
+    pub fn mounted(&self) -> HashSet<PathBuf> {
+        let all = self.lock();
+        let sandboxes = all.values().flat_map(|it| it.containers.values().chain(&it.common));
+        sandboxes.flat_map(|sandbox| sandbox.spec().mounts.iter().map(|mount| mount.source.clone())).collect()
+    }
+
     fn adopted(&self) -> std::sync::MutexGuard<'_, Vec<Sandbox>> {
         self.adopted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<String, OfPod>> {
         self.sandboxes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Removes volumes after their claims, at the start and whenever a claim goes; and lets those grow whose claims ask for more.
-async fn keep_volumes(node: Node) {
-    let claims: Api<PersistentVolumeClaim> = Api::all(node.shared.client.clone());
-    let mut events = watcher(claims, watcher::Config::default()).default_backoff().boxed();
-    while let Some(event) = events.next().await {
-        match event {
-            Ok(Event::InitDone | Event::Delete(_)) => {
-                if let Err(error) = node.shared.volumes.reclaim().await {
-                    tracing::warn!(error = &error as &dyn std::error::Error, "volumes not reclaimed");
-                }
-            }
-            Ok(Event::InitApply(claim) | Event::Apply(claim)) => {
-                if let Err(error) = node.shared.volumes.grow(&claim).await {
-                    tracing::warn!(claim = claim.metadata.name, %error, "volume not made larger");
-                }
-            }
-            Ok(Event::Init) | Err(_) => {}
-        }
     }
 }
 

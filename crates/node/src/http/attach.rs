@@ -1,6 +1,7 @@
 //! `pods/attach`: the streams of the main process, from now on until it ends or the client goes.
 
 use asb_runtime::{Attach, Sandbox, Stdin};
+use axum::extract::rejection::QueryRejection;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::{Path, Query, Request, State};
@@ -30,11 +31,12 @@ pub struct Options {
 pub async fn attach(
     State(node): State<Node>,
     Path((namespace, pod)): Path<(String, String)>,
-    Query(options): Query<Options>,
+    query: Result<Query<Options>, QueryRejection>,
     patience: Patience,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
     request: Request,
 ) -> Result<Response, Failure> {
+    let Query(options) = query.map_err(|error| Failure::bad_request(error.body_text()))?;
     let sandbox = patience.sandbox(&node, &namespace, &pod, options.container.as_deref()).await?;
     let Options { stdin, stdout, stderr, tty, .. } = options;
     let main = &sandbox.spec().process;

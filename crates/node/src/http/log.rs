@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use asb_runtime::Sandbox;
 use axum::body::Body;
+use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
@@ -17,39 +18,24 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
-use serde::Deserialize;
 use tokio::sync::mpsc;
 
+use super::log_options::Options;
 use super::patience::Patience;
-use super::{Failure, flag, slot, status};
+use super::{Failure, slot, status};
 use crate::node::{Node, uid};
 use crate::pod::archive::Archive;
 
 /// Read and sent at a time, about.
 const PIECE: usize = 64 << 10;
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Options {
-    container: Option<String>,
-    #[serde(deserialize_with = "flag::field")]
-    follow: bool,
-    #[serde(deserialize_with = "flag::field")]
-    timestamps: bool,
-    #[serde(deserialize_with = "flag::field")]
-    previous: bool,
-    tail_lines: Option<usize>,
-    limit_bytes: Option<u64>,
-    since_seconds: Option<i64>,
-    since_time: Option<Timestamp>,
-}
-
 pub async fn log(
     State(node): State<Node>,
     Path((namespace, pod)): Path<(String, String)>,
-    Query(options): Query<Options>,
+    query: Result<Query<Options>, QueryRejection>,
     patience: Patience,
 ) -> Result<Response, Failure> {
+    let options = Options::of(&pod, query)?;
     let (sender, receiver) = mpsc::channel(16);
     match options.previous {
         true => {
@@ -71,7 +57,7 @@ pub async fn log(
 /// The log of the instance that ended last.
 fn previous(node: &Node, pod: &Pod, options: &Options) -> Result<Vec<PathBuf>, Failure> {
     let slot = slot(pod, options.container.as_deref())?;
-    let name = slot.of(pod).map_or("", |container| &container.name);
+    let name = slot.name(pod);
     // One that ended and waits to be started again is still there, and is the last that ended.
     let waits = status(pod, slot).is_some_and(|it| it.state.as_ref().is_some_and(|it| it.waiting.is_some()));
     let here = node.shared.sandbox(&uid(pod), slot).filter(|_| waits);
@@ -127,7 +113,7 @@ impl Filter {
         Self {
             since: options.since_time.or(seconds),
             timestamps: options.timestamps,
-            budget: options.limit_bytes,
+            budget: options.limit(),
             skip: 0,
             continued: false,
         }
@@ -192,7 +178,7 @@ impl Reader {
         // The watch must be there before the first read, or a line written in between is missed.
         let follow = options.follow && self.sandbox.is_some();
         let mut changes = if follow { Some(watch(current)?) } else { None };
-        self.filter.skip = lines_to_skip(options.tail_lines, &files).await?;
+        self.filter.skip = lines_to_skip(options.tail(), &files).await?;
         for path in older {
             let mut old = Follower::new(path.clone());
             self.copy(&mut old).await?;

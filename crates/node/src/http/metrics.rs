@@ -97,7 +97,8 @@ async fn measure(node: &Node, samples: &Samples) -> Result<Vec<Measured>, Failur
 fn running(pod: &Pod) -> impl Iterator<Item = &str> {
     let statuses = pod.status.iter().flat_map(|status| {
         let init = status.init_container_statuses.iter().flatten();
-        status.container_statuses.iter().flatten().chain(init)
+        let added = status.ephemeral_container_statuses.iter().flatten();
+        status.container_statuses.iter().flatten().chain(init).chain(added)
     });
     let runs = |status: &&k8s_openapi::api::core::v1::ContainerStatus| {
         status.state.as_ref().is_some_and(|state| state.running.is_some())

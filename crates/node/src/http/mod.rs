@@ -1,12 +1,15 @@
-//! What the API server hands on to the node: `pods/log`, `pods/exec`, `pods/attach`, `pods/portforward`, and measurements.
+//! What the API server hands on to the node: `pods/log`, `pods/exec`, `pods/attach`, `pods/portforward`,
+//! `pods/proxy`, and measurements.
 
 mod attach;
 mod exec;
 mod flag;
 mod log;
+mod log_options;
 mod metrics;
 mod patience;
 mod portforward;
+mod proxy;
 mod remote;
 mod spdy;
 
@@ -16,7 +19,7 @@ use axum::Router;
 use axum::extract::Extension;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{any, get};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::{Api, ResourceExt};
 use serde_json::json;
@@ -33,6 +36,8 @@ pub fn routes(node: Node) -> Router {
         .route(&format!("{pod}/exec"), get(exec::exec).post(exec::exec))
         .route(&format!("{pod}/attach"), get(attach::attach).post(attach::attach))
         .route(&format!("{pod}/portforward"), get(portforward::portforward).post(portforward::portforward))
+        .route(&format!("{pod}/proxy/"), any(proxy::proxy))
+        .route(&format!("{pod}/proxy/{{*path}}"), any(proxy::proxy))
         .route("/apis/metrics.k8s.io/v1beta1/pods", get(metrics::pods))
         .route("/apis/metrics.k8s.io/v1beta1/nodes", get(metrics::nodes))
         .route("/api/v1/nodes/{node}/proxy/stats/summary", get(metrics::summary))
@@ -82,7 +87,7 @@ fn sandbox_of(node: &Node, pod: &Pod, container: Option<&str>) -> Result<Sandbox
     has_containers(node, pod)?;
     let slot = slot(pod, container)?;
     node.shared.sandbox(&uid(pod), slot).ok_or_else(|| {
-        let (name, known) = (pod.name_any(), slot.of(pod).map_or("", |container| &container.name));
+        let (name, known) = (pod.name_any(), slot.name(pod));
         let why = waiting(pod, slot).unwrap_or_default();
         Failure::bad_request(format!("container {known:?} in pod {name:?} is waiting to start{why}"))
     })
@@ -102,16 +107,19 @@ fn has_containers(node: &Node, pod: &Pod) -> Result<(), Failure> {
 /// The container that is meant: the one that is named, or the only one.
 fn slot(pod: &Pod, container: Option<&str>) -> Result<Slot, Failure> {
     let name = pod.name_any();
-    let all = Slot::all(pod);
+    let all = Slot::with_ephemeral(pod);
     let names = |of: fn(&Slot) -> bool| -> String {
-        let some = all.iter().filter(|slot| of(slot)).filter_map(|slot| slot.of(pod));
-        some.map(|container| container.name.as_str()).collect::<Vec<_>>().join(" ")
+        let some = all.iter().filter(|slot| of(slot)).map(|slot| slot.name(pod));
+        some.collect::<Vec<_>>().join(" ")
     };
-    let (mains, inits) = (names(|it| matches!(it, Slot::Main(_))), names(|it| matches!(it, Slot::Init(_))));
-    let choices = match inits.is_empty() {
-        true => format!("[{mains}]"),
-        false => format!("[{mains}] or, of its init containers, [{inits}]"),
-    };
+    let mut choices = format!("[{}]", names(|it| matches!(it, Slot::Main(_))));
+    let others = [
+        ("init", names(|it| matches!(it, Slot::Init(_)))),
+        ("ephemeral", names(|it| matches!(it, Slot::Ephemeral(_)))),
+    ];
+    for (kind, names) in others.iter().filter(|(_, names)| !names.is_empty()) {
+        choices.push_str(&format!(" or, of its {kind} containers, [{names}]"));
+    }
     match container.filter(|wanted| !wanted.is_empty()) {
         Some(wanted) => Slot::named(pod, wanted).ok_or_else(|| {
             Failure::bad_request(format!("container {wanted} is not valid for pod {name}; it has: {choices}"))
@@ -134,8 +142,9 @@ fn status(pod: &Pod, slot: Slot) -> Option<&ContainerStatus> {
     let all = match slot {
         Slot::Main(_) => status.container_statuses.as_ref()?,
         Slot::Init(_) => status.init_container_statuses.as_ref()?,
+        Slot::Ephemeral(_) => status.ephemeral_container_statuses.as_ref()?,
     };
-    let name = &slot.of(pod)?.name;
+    let name = slot.name(pod);
     all.iter().find(|status| status.name == *name)
 }
 

@@ -1,96 +1,127 @@
-//! Volumes that claims ask for: made, cloned, limited, grown, and removed after their claims.
+//! Volumes that claims ask for: found or made, limited and grown.
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use asb_runtime::tree::{self, quota};
+use asb_runtime::tree::quota;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::binding::{self, PROVISIONED_BY, PROVISIONER};
+use super::lease::Lease;
 use super::{STORAGE_CLASS, Volumes, apart, make_volume, size, source};
 use crate::pod::spec::Refusal;
 
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// What a clone is called until it is whole, before the name of its volume.
-pub const CLONING: &str = ".clone-";
-
 impl Volumes {
-    /// Removes every volume whose claim is gone, data first, then the object.
-    pub async fn reclaim(&self) -> Result<(), kube::Error> {
-        let claims: Api<PersistentVolumeClaim> = Api::all(self.client.clone());
-        let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
-        // Volumes first: a claim that is made in between still finds its volume.
-        let known = volumes.list(&ListParams::default()).await?;
-        let wanted: Vec<_> = claims
-            .list(&ListParams::default())
-            .await?
-            .into_iter()
-            .filter_map(|claim| claim.metadata.uid)
-            .collect();
-        for volume in known {
-            let spec = volume.spec.clone().unwrap_or_default();
-            let claim = spec.claim_ref.and_then(|claim| claim.uid).unwrap_or_default();
-            let ours = spec.storage_class_name.as_deref() == Some(STORAGE_CLASS);
-            if !ours || wanted.contains(&claim) {
-                continue;
-            }
-            let path = self.persistent.join(volume.name_any());
-            if let Err(error) = apart(move || remove_volume(&path)).await {
-                tracing::warn!(volume = %volume.name_any(), %error, "volume not removed; will be tried again");
-                continue;
-            }
-            match volumes.delete(&volume.name_any(), &DeleteParams::default()).await {
-                Err(kube::Error::Api(status)) if status.code == 404 => {}
-                other => drop(other?),
-            }
-        }
-        Ok(())
-    }
-
-    /// The directory of a claim that a Pod uses.
-    pub(super) async fn claimed(&self, pod: &Pod, name: &str, field: &str) -> Result<PathBuf, Refusal> {
+    /// The directory of a claim that a Pod uses. It is not removed before the lease is dropped.
+    pub(super) async fn claimed(
+        &self,
+        pod: &Pod,
+        name: &str,
+        field: &str,
+    ) -> Result<(PathBuf, Arc<Lease>), Refusal> {
+        let refusal = |message: String| Refusal::new("FailedMount", format!("{field}: {message}"));
         let namespace = pod.namespace().unwrap_or_default();
         let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), &namespace);
         let claim = api.get(name).await.map_err(|error| match error {
-            kube::Error::Api(status) if status.code == 404 => Refusal::new(
-                "FailedMount",
-                format!("{field}: no PersistentVolumeClaim {name:?} in {namespace:?}"),
-            ),
-            other => Refusal::new("FailedMount", format!("{field}: {other}")),
+            kube::Error::Api(status) if status.code == 404 => {
+                refusal(format!("no PersistentVolumeClaim {name:?} in {namespace:?}"))
+            }
+            other => refusal(other.to_string()),
         })?;
-        let class =
-            claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref()).unwrap_or(STORAGE_CLASS);
-        if class != STORAGE_CLASS {
-            let message =
-                format!("{field}: {name:?} asks for storageClassName {class:?}; this machine has \"local\"");
-            return Err(Refusal::new("FailedMount", message));
+        if came_too_late(pod, &claim) {
+            return Err(refusal(format!("the PersistentVolumeClaim {name:?} is being deleted")));
         }
-        self.provision(&claim).await.map_err(|error| Refusal::new("FailedMount", format!("{field}: {error}")))
+        let volume = self.bind(&claim).await.map_err(|error| refusal(error.to_string()))?;
+        let path = self.persistent.join(&volume);
+        let lease = self.leases.take(&path).ok_or_else(|| refusal(format!("{volume} is being removed")))?;
+        if !path.is_dir() {
+            return Err(refusal(gone(&volume, &path)));
+        }
+        self.hold(&path, &claim).await.map_err(|error| refusal(error.to_string()))?;
+        Ok((path, Arc::new(lease)))
     }
 
-    /// Binds a claim to a directory of its own; quick when that was done before.
-    async fn provision(&self, claim: &PersistentVolumeClaim) -> Result<PathBuf, Failure> {
-        let name = name(claim);
-        let path = self.persistent.join(&name);
-        let bound = claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound");
-        if bound && path.is_dir() {
-            self.hold(&path, claim).await?;
-            return Ok(path);
+    /// The volume of a claim; quick when the claim was bound before.
+    async fn bind(&self, claim: &PersistentVolumeClaim) -> Result<String, Failure> {
+        let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
+        let named = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref());
+        let Some(named) = named.filter(|name| !name.is_empty()) else {
+            return match self.find_free(claim).await? {
+                Some(volume) => self.bind_to(claim, &volume).await,
+                None => self.provision(claim).await,
+            };
+        };
+        let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
+        match volumes.get_opt(named).await? {
+            Some(_) if phase == Some("Bound") => Ok(named.to_owned()),
+            Some(volume) if binding::admits(&volume, claim) => self.bind_to(claim, &volume).await,
+            Some(_) => Err(format!("volume {named:?} already bound to a different claim").into()),
+            None if phase == Some("Pending") || phase.is_none() => {
+                Err(format!("spec.volumeName: no PersistentVolume {named:?}").into())
+            }
+            None => Err(format!("the claim has lost its PersistentVolume {named:?}").into()),
         }
+    }
+
+    /// A volume that no claim has and that this one may have.
+    async fn find_free(&self, claim: &PersistentVolumeClaim) -> Result<Option<PersistentVolume>, Failure> {
+        let has_source = source::of(claim)?.is_some();
+        let free: Vec<String> = self.free().iter().cloned().collect();
+        if has_source || free.is_empty() {
+            return Ok(None);
+        }
+        let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
+        let mut found = Vec::new();
+        for name in free {
+            found.extend(volumes.get_opt(&name).await?);
+        }
+        Ok(binding::choose(claim, class_of(claim), &found).cloned())
+    }
+
+    /// Binds a claim to a volume that is there. The volume's side first: it decides between two claims.
+    async fn bind_to(
+        &self,
+        claim: &PersistentVolumeClaim,
+        volume: &PersistentVolume,
+    ) -> Result<String, Failure> {
+        let name = volume.name_any();
+        if !self.persistent.join(&name).is_dir() {
+            return Err(gone(&name, &self.persistent.join(&name)).into());
+        }
+        let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
+        let locked = json!({
+            "metadata": {"uid": volume.metadata.uid, "resourceVersion": volume.metadata.resource_version},
+            "spec": {"claimRef": reference(claim)},
+        });
+        volumes.patch(&name, &PatchParams::default(), &Patch::Merge(locked)).await?;
+        let capacity = volume.spec.as_ref().and_then(|spec| spec.capacity.clone());
+        self.settle(claim, &name, json!(capacity), class_of(claim)).await?;
+        Ok(name)
+    }
+
+    /// Makes a volume for a claim. Its object is written first, so that a crash leaves no directory that nobody knows.
+    async fn provision(&self, claim: &PersistentVolumeClaim) -> Result<String, Failure> {
+        let name = format!("pvc-{}", claim.metadata.uid.as_deref().unwrap_or_default());
+        let path = self.persistent.join(&name);
+        if claim.spec.as_ref().is_some_and(|spec| spec.storage_class_name.is_none()) {
+            return Err("no persistent volumes available for this claim and no storage class is set".into());
+        }
+        let class = self.class(class_of(claim)).await?;
         let spec = claim.spec.clone().unwrap_or_default();
         let capacity = json!({"storage": size::asked(claim)});
         let volume = serde_json::from_value(json!({
-            "metadata": {"name": name},
+            "metadata": {"name": name, "annotations": {PROVISIONED_BY: PROVISIONER}},
             "spec": {
-                "capacity": capacity, "accessModes": spec.access_modes, "storageClassName": STORAGE_CLASS,
-                "persistentVolumeReclaimPolicy": "Delete", "hostPath": {"path": path},
-                "claimRef": {
-                    "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": claim.metadata.namespace,
-                    "name": claim.metadata.name, "uid": claim.metadata.uid,
-                },
+                "capacity": capacity, "accessModes": spec.access_modes, "storageClassName": class.name_any(),
+                "persistentVolumeReclaimPolicy": class.reclaim_policy.as_deref().unwrap_or("Delete"),
+                "volumeMode": "Filesystem", "hostPath": {"path": path}, "claimRef": reference(claim),
             },
             "status": {"phase": "Bound"},
         }))?;
@@ -101,26 +132,53 @@ impl Volumes {
         }
         match source::of(claim)? {
             Some((source, field)) => self.clone_volume(claim, source, field, &name).await?,
-            None => {
-                make_volume(&path)?;
-                self.hold(&path, claim).await?;
-            }
+            None => make_volume(&path)?,
         }
-        let claims: Api<PersistentVolumeClaim> =
-            Api::namespaced(self.client.clone(), &claim.namespace().unwrap_or_default());
+        self.settle(claim, &name, capacity, &class.name_any()).await?;
+        Ok(name)
+    }
+
+    /// Writes on both objects that they belong together.
+    async fn settle(
+        &self,
+        claim: &PersistentVolumeClaim,
+        volume: &str,
+        capacity: Value,
+        class: &str,
+    ) -> Result<(), kube::Error> {
+        let claims = self.claims_of(claim);
         let params = PatchParams::default();
-        // A claim that asked for no class gets the default one, as Kubernetes notes it on the claim.
-        let chosen = json!({"volumeName": name, "storageClassName": STORAGE_CLASS});
+        let chosen = json!({"volumeName": volume, "storageClassName": class});
         let bind = json!({"metadata": {"uid": claim.metadata.uid}, "spec": chosen});
         claims.patch(&claim.name_any(), &params, &Patch::Merge(bind)).await?;
-        let bound =
-            json!({"status": {"phase": "Bound", "accessModes": spec.access_modes, "capacity": capacity}});
+        let modes = claim.spec.as_ref().and_then(|spec| spec.access_modes.clone());
+        let bound = json!({"status": {"phase": "Bound", "accessModes": modes, "capacity": capacity}});
         claims.patch_status(&claim.name_any(), &params, &Patch::Merge(bound)).await?;
-        Ok(path)
+        Ok(())
+    }
+
+    /// A class that this node makes volumes for.
+    async fn class(&self, name: &str) -> Result<StorageClass, Failure> {
+        if name.is_empty() {
+            let message = "no PersistentVolume fits, and spec.storageClassName \"\" asks that none is made";
+            return Err(message.into());
+        }
+        let classes: Api<StorageClass> = Api::all(self.client.clone());
+        let class = classes.get_opt(name).await?.ok_or_else(|| {
+            format!("spec.storageClassName: no StorageClass {name:?}; this machine has {STORAGE_CLASS:?}")
+        })?;
+        match class.provisioner == PROVISIONER {
+            true => Ok(class),
+            false => Err(format!(
+                "spec.storageClassName: the provisioner {:?} of {name:?} does not run here; use {STORAGE_CLASS:?}",
+                class.provisioner
+            )
+            .into()),
+        }
     }
 
     /// Sees to it that a volume holds no more than its claim was given, where the filesystem can.
-    async fn hold(&self, path: &Path, claim: &PersistentVolumeClaim) -> io::Result<()> {
+    pub(super) async fn hold(&self, path: &Path, claim: &PersistentVolumeClaim) -> io::Result<()> {
         let (path, most) = (path.to_owned(), size::given(claim).filter(|_| self.sizes_hold));
         match most {
             Some(most) => apart(move || quota::limit(&path, most)).await,
@@ -130,80 +188,70 @@ impl Volumes {
 
     /// Gives a claim that asks for more than it was given that much.
     pub async fn grow(&self, claim: &PersistentVolumeClaim) -> Result<(), Failure> {
-        let (volume, Some(size)) = (name(claim), size::growth(claim)) else { return Ok(()) };
-        let path = self.persistent.join(&volume);
+        let volume = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref());
+        let (Some(volume), Some(size)) = (volume, size::growth(claim)) else { return Ok(()) };
+        let path = self.persistent.join(volume);
         if !path.is_dir() {
-            return Ok(()); // somebody else's
+            return Ok(()); // made by somebody else
         }
         self.hold(&path, claim).await?;
         let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
         let (params, capacity) = (PatchParams::default(), json!({"capacity": {"storage": size}}));
-        volumes.patch(&volume, &params, &Patch::Merge(json!({"spec": capacity}))).await?;
-        let claims: Api<PersistentVolumeClaim> =
-            Api::namespaced(self.client.clone(), &claim.namespace().unwrap_or_default());
+        volumes.patch(volume, &params, &Patch::Merge(json!({"spec": capacity}))).await?;
         let given = json!({"metadata": {"uid": claim.metadata.uid}, "status": capacity});
-        claims.patch_status(&claim.name_any(), &params, &Patch::Merge(given)).await?;
+        self.claims_of(claim).patch_status(&claim.name_any(), &params, &Patch::Merge(given)).await?;
         Ok(())
     }
 
-    /// Makes a volume that begins with what another claim holds now: made beside and renamed, so it is whole or not there.
-    async fn clone_volume(
-        &self,
-        claim: &PersistentVolumeClaim,
-        source: &str,
-        field: &str,
-        name: &str,
-    ) -> Result<(), Failure> {
-        let _one_at_a_time = self.cloning.lock().await;
-        let (path, beside) = (self.persistent.join(name), self.persistent.join(format!("{CLONING}{name}")));
-        if path.is_dir() {
-            return Ok(());
-        }
-        let claims: Api<PersistentVolumeClaim> =
-            Api::namespaced(self.client.clone(), &claim.namespace().unwrap_or_default());
-        let found = claims.get_opt(source).await?;
-        let found = found.ok_or_else(|| format!("{field}.name: no PersistentVolumeClaim {source:?}"))?;
-        source::fits(claim, &found)?;
-        let volume = found.spec.as_ref().and_then(|spec| spec.volume_name.as_ref());
-        let from = volume.map(|volume| self.persistent.join(volume)).filter(|from| from.is_dir());
-        let from =
-            from.ok_or_else(|| format!("{field}.name: {source:?} has no volume yet; use it in a Pod once"))?;
-        let into = beside.clone();
-        apart(move || remove_volume(&into).and_then(|()| make_volume(&into))).await?;
-        self.hold(&beside, claim).await?;
-        // What is left of its size, should that be less than the disk has.
-        let left = rustix::fs::statvfs(&beside)?;
-        let room = self.disk.room().min(left.f_bavail.saturating_mul(left.f_frsize));
-        let (begin, into) = (std::time::Instant::now(), beside.clone());
-        let cloned = apart(move || tree::clone(&from, &into, room)).await;
-        // One whose claim went meanwhile was being removed while it was read.
-        let still = claims.get_opt(source).await?.is_some_and(|it| it.metadata.uid == found.metadata.uid);
-        let done = cloned.map_err(Failure::from).and_then(|done| match still {
-            true => Ok(done),
-            false => Err("it was deleted meanwhile".into()),
-        });
-        match done {
-            Ok(done) => {
-                std::fs::rename(&beside, &path)?;
-                let (files, copied) = (done.files, done.copied);
-                tracing::info!(volume = name, source, files, copied, elapsed = ?begin.elapsed(), "volume cloned");
-                Ok(())
-            }
-            Err(error) => {
-                apart(move || remove_volume(&beside)).await?;
-                Err(format!("{field}: {source:?} cannot be cloned: {error}").into())
-            }
-        }
+    /// The claims of the namespace of one of them.
+    pub(super) fn claims_of(&self, claim: &PersistentVolumeClaim) -> Api<PersistentVolumeClaim> {
+        Api::namespaced(self.client.clone(), &claim.namespace().unwrap_or_default())
     }
 }
 
-/// The volume that we make for a claim.
-fn name(claim: &PersistentVolumeClaim) -> String {
-    format!("pvc-{}", claim.metadata.uid.as_deref().unwrap_or_default())
+/// The class of a claim; `""` for none. The API server has written the default one, if there is one.
+fn class_of(claim: &PersistentVolumeClaim) -> &str {
+    claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref()).unwrap_or_default()
 }
 
-/// Removes a claimed volume, and nothing is left of its limit.
-pub fn remove_volume(path: &Path) -> io::Result<()> {
-    quota::lift(path)?;
-    tree::remove(path)
+fn reference(claim: &PersistentVolumeClaim) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": claim.metadata.namespace,
+        "name": claim.metadata.name, "uid": claim.metadata.uid,
+    })
+}
+
+/// Whether a Pod was created after the claim was deleted. The API server does not keep the claim for such a Pod, so the
+/// Pod must not use it.
+fn came_too_late(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
+    let deleted = claim.metadata.deletion_timestamp.as_ref();
+    let created = pod.metadata.creation_timestamp.as_ref();
+    deleted.zip(created).is_some_and(|(deleted, created)| created.0 > deleted.0)
+}
+
+fn gone(volume: &str, path: &Path) -> String {
+    let path = path.display();
+    format!(
+        "the directory {path} of volume {volume:?} is gone; put it back, or delete the claim to begin anew"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pod_that_was_created_after_the_claim_was_deleted_does_not_use_it() {
+        let pod = |created: &str| -> Pod {
+            serde_json::from_value(json!({"metadata": {"creationTimestamp": created}})).unwrap()
+        };
+        let claim = |deleted: Value| -> PersistentVolumeClaim {
+            serde_json::from_value(json!({"metadata": {"deletionTimestamp": deleted}})).unwrap()
+        };
+        let deleted = json!("2026-01-01T00:00:05Z");
+        assert!(came_too_late(&pod("2026-01-01T00:00:06Z"), &claim(deleted.clone())));
+        assert!(!came_too_late(&pod("2026-01-01T00:00:05Z"), &claim(deleted.clone())));
+        assert!(!came_too_late(&pod("2026-01-01T00:00:04Z"), &claim(deleted)));
+        assert!(!came_too_late(&pod("2026-01-01T00:00:06Z"), &claim(Value::Null)));
+    }
 }

@@ -1,27 +1,38 @@
 //! Volumes on one machine: each is a directory under the data directory, kept (`volumes/`) or gone with its Pod (`pods/`).
 //!
 //! The PersistentVolume object is the record of the directory: it is written before the directory is
-//! made and removed after the directory is gone, so that a crash leaves nothing nobody knows of.
+//! made and removed after the directory is gone, so that a crash leaves no directory without a record.
+//!
+//! A directory is removed only when the claim of its volume is gone, the volume's policy is `Delete`, no Pod has a
+//! [`lease`] of it, and no sandbox has it mounted.
 
+mod binding;
 mod claimed;
+mod clone;
 mod files;
 mod host;
+mod lease;
 mod ownership;
+mod reclaim;
 mod size;
 mod source;
+mod watch;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use asb_runtime::Mount;
 use asb_runtime::tree::{self, quota};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 
-use self::claimed::{CLONING, remove_volume};
+pub use self::binding::PROVISIONER;
+use self::clone::{CLONING, remove_volume};
 pub use self::host::HostPaths;
+pub use self::lease::{Lease, Leases};
+pub use self::watch::watch;
 use crate::disk::Disk;
 use crate::pod::archive;
 use crate::pod::container::Slot;
@@ -46,6 +57,9 @@ pub struct Volumes {
     sizes_hold: bool,
     /// Held while a volume is being cloned.
     cloning: Arc<tokio::sync::Mutex<()>>,
+    leases: Leases,
+    /// Names of volumes that a claim may be bound to.
+    free: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Volumes {
@@ -54,7 +68,17 @@ impl Volumes {
         make_private(&persistent)?;
         make_private(&of_pods)?;
         let sizes_hold = quota::are_enforced(&persistent);
-        let volumes = Self { client, persistent, of_pods, host, disk, sizes_hold, cloning: Arc::default() };
+        let volumes = Self {
+            client,
+            persistent,
+            of_pods,
+            host,
+            disk,
+            sizes_hold,
+            cloning: Arc::default(),
+            leases: Leases::default(),
+            free: Arc::default(),
+        };
         // Clones that were not through when an engine ended.
         for entry in std::fs::read_dir(&volumes.persistent)? {
             let entry = entry?;
@@ -78,13 +102,15 @@ impl Volumes {
                 content,
                 Content::Claim { read_only: true, .. } | Content::Files(_) | Content::Host(_)
             );
-            let mut below = PathBuf::new();
+            let (mut below, mut lease) = (PathBuf::new(), None);
             let (path, read_only, medium) = match content {
                 Content::Empty => (self.empty_dir(pod, &volume.name)?, false, Medium::Disk),
                 Content::Memory(bytes) => (self.empty_dir(pod, &volume.name)?, false, Medium::Memory(bytes)),
                 Content::Claim { name, read_only } => {
                     let field = format!("spec.volumes[{at}].persistentVolumeClaim.claimName");
-                    (self.claimed(pod, &name, &field).await?, read_only, Medium::Disk)
+                    let (path, held) = self.claimed(pod, &name, &field).await?;
+                    lease = Some(held);
+                    (path, read_only, Medium::Disk)
                 }
                 Content::Host(source) => {
                     let place = self.host.place(&source, &format!("spec.volumes[{at}]"))?;
@@ -102,7 +128,7 @@ impl Volumes {
             {
                 give(&path, group, read_only).await.map_err(|error| io_refusal(&path, &error))?;
             }
-            prepared.insert(volume.name.clone(), Prepared { path, below, read_only, medium });
+            prepared.insert(volume.name.clone(), Prepared { path, below, read_only, medium, _lease: lease });
         }
         Ok(prepared)
     }
@@ -123,6 +149,15 @@ impl Volumes {
         }
     }
 
+    /// The claimed volumes that Pods use.
+    pub fn leases(&self) -> &Leases {
+        &self.leases
+    }
+
+    fn free(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Where claimed volumes are, by name.
     pub fn claimed_below(&self) -> PathBuf {
         self.persistent.clone()
@@ -131,6 +166,11 @@ impl Volumes {
     /// Where volumes and records of a Pod are that are gone with it.
     pub fn of_pod(&self, uid: &str) -> PathBuf {
         self.of_pods.join(uid)
+    }
+
+    /// The same, for what removes it: never the directory of all Pods, nor anything outside.
+    fn removable(&self, uid: &str) -> io::Result<PathBuf> {
+        below(&self.of_pods, uid)
     }
 
     /// Directories for what an image wants outside its root. Their names are none that a Pod's volume can have.
@@ -142,6 +182,7 @@ impl Volumes {
                     Slot::Main(0) => format!(".image-{at}"),
                     Slot::Main(of) => format!(".image-{of}-{at}"),
                     Slot::Init(of) => format!(".image-init-{of}-{at}"),
+                    Slot::Ephemeral(of) => format!(".image-debug-{of}-{at}"),
                 },
             )?;
             Ok(Mount { source, sub_path: PathBuf::new(), target: target.clone(), read_only: false })
@@ -151,12 +192,12 @@ impl Volumes {
 
     /// Removes the volumes that go with a Pod, and all records of it.
     pub async fn forget_pod(&self, uid: &str) -> io::Result<()> {
-        remove(self.of_pods.join(uid)).await
+        remove(self.removable(uid)?).await
     }
 
     /// Removes the volumes that go with a Pod; records of it stay.
     pub async fn empty_pod(&self, uid: &str) -> io::Result<()> {
-        let entries = match std::fs::read_dir(self.of_pods.join(uid)) {
+        let entries = match std::fs::read_dir(self.removable(uid)?) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             entries => entries?,
         };
@@ -180,6 +221,19 @@ impl Volumes {
         let path = of_pod.join(name);
         make_private(&of_pod).and_then(|()| make_volume(&path)).map_err(|error| io_refusal(&path, &error))?;
         Ok(path)
+    }
+}
+
+/// The directory of this name in `parent`. An empty name, or one that leads elsewhere, is an error: what follows is a
+/// removal.
+fn below(parent: &Path, name: &str) -> io::Result<PathBuf> {
+    let mut parts = Path::new(name).components();
+    match (parts.next(), parts.next()) {
+        (Some(Component::Normal(only)), None) if only == name => Ok(parent.join(only)),
+        _ => Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("{name:?} is not the name of a directory in {}", parent.display()),
+        )),
     }
 }
 
@@ -218,4 +272,19 @@ async fn apart<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 
 
 fn io_refusal(path: &Path, error: &io::Error) -> Refusal {
     Refusal::new("FailedMount", format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_one_directory_below_is_ever_removed() {
+        let parent = Path::new("/data/pods");
+        assert_eq!(below(parent, "7f1c").unwrap(), parent.join("7f1c"));
+        assert_eq!(below(parent, ".clone-pvc").unwrap(), parent.join(".clone-pvc"));
+        for name in ["", ".", "..", "/", "/etc", "a/b", "a/..", "../volumes", "a/"] {
+            assert!(below(parent, name).is_err(), "{name:?}");
+        }
+    }
 }
