@@ -60,6 +60,10 @@ pub enum Command {
     /// See, export and import the volumes of sandboxes
     #[command(subcommand)]
     Volume(crate::commands::volume::Command),
+    /// Copy the objects of the engine, and on request its volumes and images, while it runs
+    Backup(crate::commands::backup::Backup),
+    /// Make a new data directory from a backup
+    Restore(crate::commands::backup::Restore),
     /// Print the path of the kubeconfig for this machine's API; into a file, write the kubeconfig itself
     Kubeconfig(Kubeconfig),
     /// Manage the images on this machine; works beside a running engine, and without one

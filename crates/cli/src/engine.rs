@@ -20,7 +20,7 @@ use crate::data_dir::{DataDir, Engine};
 use crate::router_pod;
 
 /// How long a stopping engine waits for Pods that are on their way out.
-const LAST_PODS: Duration = Duration::from_secs(10);
+const LAST_PODS: Duration = Duration::from_secs(15);
 
 /// How long a stopping engine waits for requests through the router.
 const LAST_REQUESTS: Duration = Duration::from_secs(2);
@@ -143,6 +143,7 @@ impl Running {
         if tokio::time::timeout(LAST_PODS, self.node.ended()).await.is_err() {
             tracing::warn!("Pods are still shutting down; the next engine goes on with them");
         }
+        self.node.close().await;
         self.api.shutdown().await;
     }
 }

@@ -27,7 +27,8 @@ pub fn enter(command: &Command, data_dir: &DataDir) -> anyhow::Result<()> {
 fn is_for_root(command: &Command) -> bool {
     match command {
         Command::Up(up) => !up.detach,
-        Command::Image(_) | Command::Doctor(_) => true,
+        Command::Image(_) | Command::Doctor(_) | Command::Restore(_) => true,
+        Command::Backup(backup) => backup.volumes || backup.images,
         // Images are pulled by whoever wants to see how that goes.
         Command::Run(run) => run.image != HOST,
         Command::Volume(volume::Command::Ls(_)) => false,

@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub mod backup;
 mod controller;
 mod cp;
 mod doctor;
@@ -40,6 +41,8 @@ pub async fn run(data_dir: &DataDir, command: Command) -> anyhow::Result<ExitCod
         Command::Start(start) => start::run(data_dir, start).await,
         Command::Volume(volume) => volume::run(data_dir, volume).await,
         Command::Rm(rm) => rm::run(data_dir, rm).await,
+        Command::Backup(backup) => backup::create(data_dir, backup).await,
+        Command::Restore(restore) => backup::restore(data_dir, &restore),
         Command::Doctor(doctor) => doctor::run(data_dir, &doctor).await,
         Command::Image(image) => image::run(data_dir, image).await,
         Command::Kubeconfig(kubeconfig) => kubeconfig::run(data_dir, &kubeconfig).await,

@@ -7,7 +7,7 @@ use anyhow::Context;
 use asb_runtime::image::HOST;
 use asb_types::{Sandbox, SandboxSpec, condition, key};
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use kube::api::PostParams;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client};
@@ -151,6 +151,11 @@ fn problem(pod: &Pod) -> Option<String> {
         && let Some(message) = status.message.clone()
     {
         return Some(message);
+    }
+    let unscheduled =
+        |it: &&PodCondition| it.type_ == "PodScheduled" && it.reason.as_deref() == Some("Unschedulable");
+    if let Some(condition) = status.conditions.iter().flatten().find(unscheduled) {
+        return condition.message.clone();
     }
     let state = status.container_statuses.as_ref()?.first()?.state.as_ref()?;
     state.waiting.as_ref()?.message.clone()

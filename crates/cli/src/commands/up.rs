@@ -28,11 +28,12 @@ pub async fn run(data_dir: &DataDir, up: Up) -> anyhow::Result<ExitCode> {
         let message = format!("an engine already runs in {}", data_dir.path().display());
         return Err(hinted(message, "use it (`asb ps`), or choose another --data-dir"));
     };
+    data_dir.claim()?;
     raise_descriptors();
     data_dir.withdraw().context("failed to remove the announcement of the engine before")?;
     let last = data_dir.last_engine();
-    let api = address(up.api, last.as_ref().map(|last| last.api.as_str()));
-    let router = address(up.router, last.as_ref().map(|last| last.router.as_str()));
+    let api = address("--api", up.api, last.as_ref().map(|last| last.api.as_str()));
+    let router = address("--router", up.router, last.as_ref().map(|last| last.router.as_str()));
     let authorization = authorization(up.router_authz, router, || data_dir.router_token())?;
     let mut signals = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
     let node = asb_node::Config {
@@ -133,11 +134,19 @@ fn host_paths(directories: &[PathBuf]) -> anyhow::Result<Vec<String>> {
     Ok(flags)
 }
 
-/// The address asked for; else the last one if it is free, so that copies of the kubeconfig stay true.
-fn address(asked: Option<SocketAddr>, last: Option<&str>) -> SocketAddr {
-    let last =
-        || last?.split_once("://")?.1.parse::<SocketAddr>().ok().filter(|it| TcpListener::bind(it).is_ok());
-    asked.or_else(last).unwrap_or_else(|| (Ipv4Addr::LOCALHOST, 0).into())
+/// The address asked for; else the last one if it is free, so that copies of the kubeconfig stay true; else a free port.
+fn address(flag: &str, asked: Option<SocketAddr>, last: Option<&str>) -> SocketAddr {
+    let any = (Ipv4Addr::LOCALHOST, 0).into();
+    let last = || last?.split_once("://")?.1.parse::<SocketAddr>().ok();
+    let Some(wanted) = asked.or_else(last) else { return any };
+    // What was asked for is had or refused, which is for the listener to say.
+    match asked.map_or_else(|| TcpListener::bind(wanted).map(drop), |_| Ok(())) {
+        Ok(()) => wanted,
+        Err(error) => {
+            tracing::warn!(%error, "the last engine listened on {wanted}, which is taken; {flag} {wanted} insists on it");
+            any
+        }
+    }
 }
 
 fn say_ready(data_dir: &DataDir, engine: &Engine, json: bool) -> anyhow::Result<()> {
@@ -155,6 +164,18 @@ fn say_ready(data_dir: &DataDir, engine: &Engine, json: bool) -> anyhow::Result<
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn last_address_is_kept_while_it_is_free() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let taken = listener.local_addr().unwrap();
+        let (any, last) = ("127.0.0.1:0".parse().unwrap(), format!("https://{taken}"));
+        assert_eq!(address("--api", None, None), any);
+        assert_eq!(address("--api", None, Some(&last)), any);
+        assert_eq!(address("--api", Some(taken), Some("https://127.0.0.1:1")), taken, "what is asked for");
+        drop(listener);
+        assert_eq!(address("--api", None, Some(&last)), taken);
+    }
 
     #[test]
     fn every_caller_may_pass_only_on_a_loopback_address() {

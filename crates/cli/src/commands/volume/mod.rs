@@ -93,7 +93,7 @@ fn directory(data_dir: &DataDir, claim: &PersistentVolumeClaim) -> Option<PathBu
 }
 
 /// The Pods that use a claim and have not ended.
-fn users<'a>(claim: &PersistentVolumeClaim, pods: &'a [Pod]) -> Vec<&'a str> {
+pub fn users<'a>(claim: &PersistentVolumeClaim, pods: &'a [Pod]) -> Vec<&'a str> {
     let uses = |pod: &Pod| {
         let over = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());

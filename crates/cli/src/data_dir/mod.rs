@@ -3,6 +3,7 @@
 //! | name | what |
 //! |---|---|
 //! | `lock` | held by the running engine |
+//! | `format.json` | which versions can use the directory (`format`) |
 //! | `engine.json` | where the running engine listens; there only while it is ready |
 //! | `last.json` | where the last engine listened, so that the next one can listen there again |
 //! | `kubeconfig`, `pki/`, `store.redb`, `store.journal` | the Kubernetes API |
@@ -14,6 +15,8 @@
 //! | `network.json` | names and addresses of the network |
 //! | `hub.json`, `outside.log` | without root: what holds the network and leads out of it, and what that said |
 //! | `up.log` | output of an engine that was started in the background |
+
+mod format;
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};

@@ -1,0 +1,97 @@
+//! Makes a new data directory from a backup.
+
+use std::collections::BTreeSet;
+use std::fs::{DirBuilder, File};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use asb_apiserver::backup::Stored;
+use asb_node::Node;
+use asb_runtime::Images;
+use asb_runtime::image::Record;
+use asb_runtime::tree::{self, Purpose};
+
+use super::adapt::{adapt, is_ours};
+use super::manifest::Manifest;
+use super::{IMAGES, LAYERS, OBJECTS, VOLUMES};
+use crate::data_dir::DataDir;
+use crate::failure::hinted;
+
+pub fn run(data_dir: &DataDir, backup: &Path) -> anyhow::Result<ExitCode> {
+    let manifest = Manifest::read(backup)?;
+    manifest.verify(backup)?;
+    data_dir.create()?;
+    let Some(_lock) = data_dir.lock()? else {
+        let message = format!("an engine runs in {}", data_dir.path().display());
+        return Err(hinted(message, "choose a new directory with --data-dir"));
+    };
+    data_dir.begin_restore()?;
+    let missing =
+        restore_objects(data_dir.path(), backup, &manifest).context("failed to restore the objects")?;
+    for volume in &manifest.volumes {
+        restore_volume(data_dir.path(), backup, volume)
+            .with_context(|| format!("failed to restore volume {volume}"))?;
+    }
+    restore_images(data_dir.path(), backup, &manifest).context("failed to restore the images")?;
+    rustix::fs::syncfs(File::open(data_dir.path())?)?;
+    data_dir.restored()?;
+    println!(
+        "{}: {} objects, {} volumes, {} images",
+        data_dir.path().display(),
+        manifest.objects,
+        manifest.volumes.len(),
+        manifest.images.len()
+    );
+    for volume in missing {
+        eprintln!(
+            "warning: the files of volume {volume} are not in the backup; Pods that use it wait for them"
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the volumes of the engine whose files the backup does not have.
+fn restore_objects(data_dir: &Path, backup: &Path, manifest: &Manifest) -> anyhow::Result<BTreeSet<String>> {
+    let (node, volumes) = (Node::name(), data_dir.join(VOLUMES));
+    let file = File::open(backup.join(OBJECTS))?;
+    let (mut missing, mut failed) = (BTreeSet::new(), None);
+    let lines = BufReader::new(file).lines().map_while(|line| {
+        let stored =
+            line.map_err(anyhow::Error::from).and_then(|line| Ok(serde_json::from_str::<Stored>(&line)?));
+        stored.map_err(|error| failed = Some(error)).ok()
+    });
+    let objects = lines.filter_map(|stored| {
+        if stored.key.starts_with("persistentvolumes/") && is_ours(&stored.object) {
+            let name = stored.object["metadata"]["name"].as_str().unwrap_or_default();
+            if !manifest.volumes.iter().any(|known| known == name) {
+                missing.insert(name.to_owned());
+            }
+        }
+        adapt(stored, &node, &volumes)
+    });
+    asb_apiserver::backup::restore(data_dir, manifest.revision, objects)?;
+    failed.map_or(Ok(missing), Err)
+}
+
+fn restore_volume(data_dir: &Path, backup: &Path, name: &str) -> anyhow::Result<()> {
+    let volumes = data_dir.join(VOLUMES);
+    let into = volumes.join(name);
+    DirBuilder::new().recursive(true).mode(0o700).create(&volumes)?;
+    DirBuilder::new().mode(0o700).create(&into)?;
+    let archive = File::open(backup.join(VOLUMES).join(format!("{name}.tar")))?;
+    tree::unpack(BufReader::with_capacity(128 << 10, archive), &into, Purpose::Volume)?;
+    Ok(())
+}
+
+fn restore_images(data_dir: &Path, backup: &Path, manifest: &Manifest) -> anyhow::Result<()> {
+    if !manifest.files.contains_key(IMAGES) {
+        return Ok(());
+    }
+    let records: Vec<Record> = serde_json::from_slice(&std::fs::read(backup.join(IMAGES))?)?;
+    let images = Images::open(&data_dir.join("images"))?;
+    images.restore(&records, |hex| File::open(backup.join(LAYERS).join(format!("{hex}.tar"))))?;
+    Ok(())
+}
