@@ -18,7 +18,7 @@ use crate::dial::Stream;
 use crate::limits::Connected;
 use crate::proxy::Proxy;
 use crate::serve::{Peer, Phase};
-use crate::worker::{Arrival, Socket};
+use crate::worker::{Arrival, Load, Socket};
 
 /// Requests that one HTTP/2 connection may have in flight.
 const MAX_STREAMS: u32 = 256;
@@ -31,12 +31,15 @@ const CONNECTION_WINDOW: u32 = 1024 * 1024;
 pub struct Caller {
     pub peer: Peer,
     /// Held by tunnels too: they outlive the HTTP part of their connection.
-    pub _permit: Arc<(OwnedSemaphorePermit, Connected)>,
+    pub _held: Arc<Held>,
 }
 
+/// What counts a connection.
+type Held = ((OwnedSemaphorePermit, Connected), Option<Load>);
+
 pub async fn serve(arrival: Arrival, proxy: Arc<Proxy>) {
-    let Arrival { socket, peer, permit } = arrival;
-    let caller = Caller { peer, _permit: permit };
+    let Arrival { socket, peer, permit, load } = arrival;
+    let caller = Caller { peer, _held: Arc::new((permit, load)) };
     match socket {
         Socket::InProcess(stream) => speak_http(stream, proxy, caller).await,
         Socket::Tcp(stream, handshake) => {

@@ -18,6 +18,9 @@ pub const FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-pr
 /// Never HTTP itself, nor what carries it: requests inside such a tunnel would pass without a look at their paths and
 /// methods. A server may ignore an upgrade (RFC 9110, 7.8), so the request goes on without it.
 pub fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
+    if !headers.contains_key(UPGRADE) {
+        return None;
+    }
     let asks = headers
         .get_all(CONNECTION)
         .iter()
@@ -59,11 +62,8 @@ pub fn prepare_request(
         .iter()
         .any(|value| tokens(value).any(|token| token.eq_ignore_ascii_case("trailers")));
     remove_hop_by_hop(headers);
-    let claims: Vec<HeaderName> = headers.keys().filter(|name| is_ours(name)).cloned().collect();
     // `Expect` is answered by our own server when the sandbox takes the body.
-    for name in [AUTHORIZATION, EXPECT, HTTP2_SETTINGS].into_iter().chain(claims) {
-        headers.remove(name);
-    }
+    remove_all(headers, |name| [AUTHORIZATION, EXPECT, HTTP2_SETTINGS].contains(name) || is_ours(name));
     if trailers {
         headers.insert(TE, HeaderValue::from_static("trailers"));
     }
@@ -109,19 +109,26 @@ fn has_one_length(headers: &HeaderMap) -> bool {
 }
 
 /// Headers that are about one connection, and those that `Connection` names.
+///
+/// Most messages have none of them, so the fields that are there are looked at once and nothing is searched for.
 fn remove_hop_by_hop(headers: &mut HeaderMap) {
-    let named: Vec<HeaderName> = headers
-        .get_all(CONNECTION)
-        .iter()
-        .flat_map(|value| tokens(value).filter_map(|token| token.parse().ok()).collect::<Vec<_>>())
-        .collect();
-    let fixed =
+    let named = headers.get_all(CONNECTION).iter().flat_map(tokens).filter_map(|token| token.parse().ok());
+    let named: Vec<HeaderName> = named.collect();
+    remove_all(headers, |name| is_hop_by_hop(name) || named.contains(name));
+}
+
+fn is_hop_by_hop(name: &HeaderName) -> bool {
+    let standard =
         [CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE];
-    for name in named.into_iter().chain(fixed) {
+    standard.contains(name) || *name == "keep-alive" || *name == "proxy-connection"
+}
+
+fn remove_all(headers: &mut HeaderMap, is_removed: impl Fn(&HeaderName) -> bool) {
+    // Allocates only when there is something to remove.
+    let removed: Vec<HeaderName> = headers.keys().filter(|name| is_removed(name)).cloned().collect();
+    for name in removed {
         headers.remove(name);
     }
-    headers.remove("keep-alive");
-    headers.remove("proxy-connection");
 }
 
 fn tokens(value: &HeaderValue) -> impl Iterator<Item = &str> {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! listener ─► Slot ─┐
-//! listener ─► Slot ─┼─► Router ─► the worker whose turn it is ─► Proxy
+//! listener ─► Slot ─┼─► Router ─► a worker ─► Proxy
 //! this process ─────┘
 //! ```
 
@@ -209,7 +209,7 @@ impl Slot {
     }
 
     fn give(self, socket: Socket, peer: Peer, connected: Connected) -> io::Result<()> {
-        let arrival = Arrival { socket, peer, permit: Arc::new((self.permit, connected)) };
+        let arrival = Arrival { socket, peer, permit: (self.permit, connected), load: None };
         let stopped = || io::Error::new(io::ErrorKind::ConnectionRefused, "the router has stopped");
         self.connections.workers.give(arrival).then_some(()).ok_or_else(stopped)
     }

@@ -1,7 +1,9 @@
 //! Threads that serve connections, each with an event loop and connections into sandboxes of its own.
 //!
 //! A request stays on one thread from its first byte to the last, so that no thread ever waits for another: with one
-//! shared event loop, most of a small request's time was spent waking threads.
+//! shared event loop, most of a small request's time was spent waking threads. For the same reason a few connections
+//! share one worker: a thread that has more to do at each wake-up does it with fewer of them, and leaves the other
+//! processors to the sandboxes.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -27,13 +29,20 @@ use crate::upstream::Upstream;
 
 /// Beyond this, more threads do not serve more requests: the sandboxes want processors too.
 const MAX_WORKERS: usize = 8;
+/// Connections that a worker gets before the next one is used.
+const SHARED_BY: usize = 16;
 
 /// A connection that a caller has made.
 pub struct Arrival {
     pub socket: Socket,
     pub peer: Peer,
-    pub permit: Arc<(OwnedSemaphorePermit, Connected)>,
+    pub permit: (OwnedSemaphorePermit, Connected),
+    /// Set by [`Workers::give`].
+    pub load: Option<Load>,
 }
+
+/// One connection of a worker. Counts until it is dropped.
+pub struct Load(Arc<AtomicUsize>);
 
 pub enum Socket {
     Tcp(std::net::TcpStream, Option<Handshake>),
@@ -54,10 +63,36 @@ pub struct Shared {
 }
 
 pub struct Workers {
-    queues: Vec<mpsc::UnboundedSender<Arrival>>,
-    next: AtomicUsize,
+    workers: Vec<Worker>,
     /// Closes when the last worker has ended.
     alive: watch::Sender<()>,
+}
+
+struct Worker {
+    queue: mpsc::UnboundedSender<Arrival>,
+    /// Connections, tunnels included.
+    open: Arc<AtomicUsize>,
+}
+
+/// The worker for a new connection: the first that has few, else the one that has fewest.
+fn choose(open: impl Iterator<Item = usize> + Clone) -> usize {
+    let first = open.clone().position(|open| open < SHARED_BY);
+    first.or(open.enumerate().min_by_key(|&(_, open)| open).map(|(at, _)| at)).unwrap_or_default()
+}
+
+// === impl Load ===
+
+impl Load {
+    fn on(worker: &Worker) -> Self {
+        worker.open.fetch_add(1, Ordering::Relaxed);
+        Self(worker.open.clone())
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 // === impl Workers ===
@@ -67,7 +102,7 @@ impl Workers {
         let processors = || available_parallelism().map_or(1, usize::from).min(MAX_WORKERS);
         let count = count.map_or_else(processors, usize::from);
         let (alive, living) = watch::channel(());
-        let mut queues = Vec::with_capacity(count);
+        let mut workers = Vec::with_capacity(count);
         for number in 0..count {
             let (queue, arrivals) = mpsc::unbounded_channel();
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -76,17 +111,18 @@ impl Workers {
                 runtime.block_on(work(shared, arrivals));
                 drop(living);
             })?;
-            queues.push(queue);
+            workers.push(Worker { queue, open: Arc::default() });
         }
-        Ok(Self { queues, next: AtomicUsize::new(0), alive })
+        Ok(Self { workers, alive })
     }
 
-    /// Gives a connection to the worker whose turn it is, or to the next one that still works; `false` when all have
-    /// ended.
+    /// Gives a connection to a worker, or to another one if that has ended; `false` when all have.
     pub fn give(&self, mut arrival: Arrival) -> bool {
-        let first = self.next.fetch_add(1, Ordering::Relaxed);
-        for number in 0..self.queues.len() {
-            match self.queues[first.wrapping_add(number) % self.queues.len()].send(arrival) {
+        let chosen = choose(self.workers.iter().map(|worker| worker.open.load(Ordering::Relaxed)));
+        let (before, from) = self.workers.split_at(chosen);
+        for worker in from.iter().chain(before) {
+            arrival.load = Some(Load::on(worker));
+            match worker.queue.send(arrival) {
                 Ok(()) => return true,
                 Err(mpsc::error::SendError(back)) => arrival = back,
             }
@@ -160,13 +196,45 @@ mod tests {
         let permit = Arc::new(Semaphore::new(1)).acquire_owned().await.unwrap();
         let peer = Peer { address: Ipv4Addr::LOCALHOST.into(), trusted: false, tls: false };
         let socket = Socket::InProcess(tokio::io::duplex(1).0);
-        Arrival { socket, peer, permit: Arc::new((permit, Connected::default())) }
+        Arrival { socket, peer, permit: (permit, Connected::default()), load: None }
+    }
+
+    fn workers(count: usize) -> (Workers, Vec<mpsc::UnboundedReceiver<Arrival>>) {
+        let (queues, ends): (Vec<_>, Vec<_>) = (0..count).map(|_| mpsc::unbounded_channel()).unzip();
+        let workers = queues.into_iter().map(|queue| Worker { queue, open: Arc::default() }).collect();
+        (Workers { workers, alive: watch::channel(()).0 }, ends)
+    }
+
+    #[test]
+    fn a_few_connections_share_a_worker_and_many_are_spread() {
+        for (open, chosen) in [
+            (vec![0, 0], 0),
+            (vec![15, 0], 0),
+            (vec![16, 0], 1),
+            (vec![16, 15], 1),
+            (vec![3, 200], 0),
+            (vec![40, 30, 30], 1),
+            (vec![17, 16], 1),
+        ] {
+            assert_eq!(choose(open.iter().copied()), chosen, "{open:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_counts_until_it_ends() {
+        let (workers, mut ends) = workers(2);
+        for _ in 0..SHARED_BY + 1 {
+            assert!(workers.give(arrival().await));
+        }
+        assert_eq!((ends[0].len(), ends[1].len()), (SHARED_BY, 1));
+        drop(ends[0].recv().await);
+        assert!(workers.give(arrival().await));
+        assert_eq!((ends[0].len(), ends[1].len()), (SHARED_BY, 1), "the first has room again");
     }
 
     #[tokio::test]
     async fn the_other_workers_take_over_from_one_that_has_ended() {
-        let (queues, mut ends): (Vec<_>, Vec<_>) = (0..3).map(|_| mpsc::unbounded_channel()).unzip();
-        let workers = Workers { queues, next: AtomicUsize::new(0), alive: watch::channel(()).0 };
+        let (workers, mut ends) = workers(3);
         ends[0].close();
         ends[1].close();
         for _ in 0..4 {
