@@ -35,7 +35,7 @@ pub fn pod(name: &str, mut spec: Value) -> Value {
 }
 
 pub fn wait_for(engine: &Engine, name: &str, what: &str) {
-    stdout(&engine.kubectl(&["wait", "--timeout=30s", &format!("--for={what}"), &format!("pod/{name}")]));
+    stdout(&engine.kubectl(&["wait", "--timeout=90s", &format!("--for={what}"), &format!("pod/{name}")]));
 }
 
 pub fn log(engine: &Engine, name: &str, container: &str) -> String {
@@ -178,7 +178,7 @@ fn sidecars_begin_first_outlive_the_main_container_and_end_in_reverse() {
     wait_for(&engine, "side", "condition=Ready");
     let pod = get(&engine, "side");
     assert_eq!(pod["status"]["initContainerStatuses"][0]["started"], true);
-    sh(&engine, "side", "main", "touch /s/end");
+    sh(&engine, "side", "one", "touch /s/end");
     wait_for(&engine, "side", "jsonpath={.status.phase}=Succeeded");
     assert_eq!(log(&engine, "side", "one"), "one\ninit\ntwo\nmain\ntwo-end\none-end\n");
     assert_eq!(condition(&get(&engine, "side"), "Ready"), ("False".into(), "PodCompleted".into()));
@@ -235,7 +235,7 @@ fn pod_goes_on_where_it_was_when_the_engine_is_killed() {
     let address = get(&engine, "kept")["status"]["podIP"].clone();
     engine.kill();
     engine.restart();
-    sh(&engine, "kept", "b", "touch /s/go");
+    sh(&engine, "kept", "side", "touch /s/go");
     wait_for(&engine, "kept", "condition=Ready");
     assert_eq!(sh(&engine, "kept", "main", "cat /s/count"), "a\n", "what was through is not done again");
     assert_eq!(
@@ -244,7 +244,7 @@ fn pod_goes_on_where_it_was_when_the_engine_is_killed() {
     );
     assert_eq!(get(&engine, "kept")["status"]["podIP"], address);
 
-    sh(&engine, "kept", "main", "touch /s/die");
+    sh(&engine, "kept", "other", "touch /s/die");
     let main = |engine: &Engine| get(engine, "kept")["status"]["containerStatuses"][0].clone();
     eventually("main is started again", || {
         main(&engine)["restartCount"] == 1 && main(&engine)["state"]["running"].is_object()

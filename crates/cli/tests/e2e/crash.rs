@@ -11,7 +11,7 @@ use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
-use crate::engine::Engine;
+use crate::engine::{Engine, kubectl, stdout};
 
 const KILLS: usize = 50;
 const WRITERS: usize = 4;
@@ -90,4 +90,27 @@ async fn sandbox_deleted_just_before_the_engine_stops_is_gone_with_it() {
         pods.delete("brief", &DeleteParams::default().grace_period(0)).await.unwrap();
         engine.stop(); // which looks for traces
     }
+}
+
+#[test]
+fn copies_of_the_kubeconfig_and_of_the_routers_address_stay_true() {
+    let mut engine = Engine::start();
+    let copy = tempfile::tempdir().unwrap();
+    let copied = copy.path().join("config");
+    std::fs::copy(engine.kubeconfig(), &copied).unwrap();
+    let before = engine.info.clone();
+    engine.kill();
+    engine.restart();
+    assert_eq!((&engine.info["api"], &engine.info["router"]), (&before["api"], &before["router"]));
+    stdout(&kubectl(&copied, &["get", "namespaces"], ""));
+
+    engine.kill();
+    let address = before["api"].as_str().unwrap().trim_start_matches("https://").to_owned();
+    let taken = std::net::TcpListener::bind(&address).unwrap();
+    engine.restart();
+    assert_ne!(engine.info["api"], before["api"], "another one when it is taken");
+    assert_eq!(engine.info["router"], before["router"]);
+    stdout(&engine.kubectl(&["get", "namespaces"]));
+    drop(taken);
+    engine.stop();
 }

@@ -62,11 +62,8 @@ fn who_takes_more_than_it_may_is_evicted_and_gives_it_back_and_stays_evicted() {
     let total = "Pod ephemeral local storage usage exceeds the total limit of containers 20Mi. ";
     assert_eq!(root["status"]["message"], total);
     let conditions = root["status"]["conditions"].as_array().unwrap();
-    let disruption = conditions.iter().find(|it| it["type"] == "DisruptionTarget").unwrap();
-    assert_eq!(
-        (&disruption["status"], &disruption["reason"]),
-        (&"True".into(), &"TerminationByKubelet".into())
-    );
+    let disrupted = |conditions: &[Value]| conditions.iter().any(|it| it["type"] == "DisruptionTarget");
+    assert!(!disrupted(conditions), "it is to blame itself");
     let scratch = wait_for_eviction(&engine, "scratch");
     let volume = "Usage of EmptyDir volume \"scratch\" exceeds the limit \"20Mi\". ";
     assert_eq!(scratch["status"]["message"], volume);
@@ -75,8 +72,10 @@ fn who_takes_more_than_it_may_is_evicted_and_gives_it_back_and_stays_evicted() {
     // The objects are still there; what they wrote is not.
     assert!(taken(&engine) < 30_000_000, "{}", taken(&engine));
     assert_eq!(stdout(&engine.kubectl(&["logs", "root"])), "begun\n");
-    let events = stdout(&engine.kubectl(&["get", "events", "--field-selector", "reason=Evicted"]));
-    assert!(events.contains("Warning") && events.contains("pod/root"), "{events}");
+    eventually("the eviction is told", || {
+        let events = stdout(&engine.kubectl(&["get", "events", "--field-selector", "reason=Evicted"]));
+        events.contains("Warning") && events.contains("pod/root")
+    });
     engine.kill();
     engine.restart();
     let again = get(&engine, "pod/root");

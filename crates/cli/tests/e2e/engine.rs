@@ -32,6 +32,11 @@ impl Engine {
         Self { data_dir, info, child }
     }
 
+    /// An engine that was started by other means.
+    pub fn of(data_dir: tempfile::TempDir, child: Child, info: Value) -> Self {
+        Self { data_dir, info, child }
+    }
+
     /// Kills the engine without any warning.
     pub fn kill(&mut self) {
         self.child.kill().expect("the engine runs");
@@ -73,6 +78,13 @@ impl Engine {
         stdin.write_all(input.as_bytes()).expect("asb reads its input");
         drop(stdin);
         child.wait_with_output().expect("asb can be waited for")
+    }
+
+    /// A program that uses this engine, by `asb` and by `kubectl`.
+    pub fn program(&self, name: &str, args: &[&str]) -> Command {
+        let mut command = Command::new(name);
+        command.args(args).env("ASB_DATA_DIR", self.data_dir.path()).env("KUBECONFIG", self.kubeconfig());
+        command
     }
 
     pub fn kubectl(&self, args: &[&str]) -> Output {

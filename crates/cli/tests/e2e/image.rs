@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::engine::{Engine, asb_in, assert_nothing_left, eventually, stdout, text};
 
 /// A root directory with a static shell.
-fn root_directory(path: &Path) {
+pub fn root_directory(path: &Path) {
     let busybox = ["/bin/busybox", "/usr/bin/busybox"].into_iter().find(|path| Path::new(path).exists());
     for directory in ["bin", "etc", "tmp", "srv"] {
         std::fs::create_dir_all(path.join(directory)).unwrap();
@@ -103,8 +103,10 @@ fn pod_pulls_a_private_image_runs_it_and_leaves_nothing() {
     assert_eq!(container["image"], json!(name));
     let id = container["imageID"].as_str().unwrap();
     assert!(id.starts_with(&registry.name("team/app@sha256:")), "{id}");
-    let told = text(&engine.kubectl(&["describe", "pod", "private"]));
-    assert!(told.contains(&format!("Pulling image \"{name}\"")), "{told}");
+    eventually("the pull is told", || {
+        let told = text(&engine.kubectl(&["describe", "pod", "private"]));
+        told.contains(&format!("Pulling image \"{name}\""))
+    });
     eventually("the end of the pull is told, with its size", || {
         let told = text(&engine.kubectl(&["describe", "pod", "private"]));
         told.contains("Successfully pulled image") && told.contains("Image size: ")
@@ -142,8 +144,10 @@ fn kubelet_reasons_tell_why_there_is_no_image() {
     eventually("ImagePullBackOff", || waiting(&engine, "late") == "ImagePullBackOff");
     // The next try will find it.
     registry.push("late:1", &image(json!({})));
-    let told = text(&engine.kubectl(&["describe", "pod", "late"]));
-    assert!(told.contains("Back-off pulling image") && told.contains("manifest unknown"), "{told}");
+    eventually("it is told why", || {
+        let told = text(&engine.kubectl(&["describe", "pod", "late"]));
+        told.contains("Back-off pulling image") && told.contains("manifest unknown")
+    });
     eventually("InvalidImageName", || waiting(&engine, "wrong") == "InvalidImageName");
     eventually("ErrImageNeverPull", || waiting(&engine, "never") == "ErrImageNeverPull");
     eventually("it starts once the image is there", || {
@@ -152,6 +156,44 @@ fn kubelet_reasons_tell_why_there_is_no_image() {
     for pod_name in ["late", "never", "wrong"] {
         stdout(&engine.kubectl(&["delete", "pod", pod_name, "--grace-period", "0", "--force"]));
     }
+    engine.stop();
+}
+
+#[test]
+fn changed_image_restarts_the_container_with_it_and_the_status_names_what_runs() {
+    let engine = Engine::start();
+    let registry = Registry::start(Access::Everybody);
+    for version in ["1", "2"] {
+        let env = format!("VERSION={version}");
+        let main = "echo this is $VERSION; trap 'exit 0' TERM; while :; do sleep 0.05; done";
+        let config = json!({"Entrypoint": ["/bin/sh", "-c", main], "Env": [env, "PATH=/bin"]});
+        registry.push(&format!("app:{version}"), &image(config));
+    }
+    let [one, two, missing] = ["app:1", "app:2", "app:3"].map(|name| registry.name(name));
+    // Started again whatever the policy: as with the kubelet, because it is another container now.
+    let spec = json!({"restartPolicy": "Never", "containers": [{"name": "main", "image": one}]});
+    stdout(&engine.kubectl_apply(&pod("app", &spec)));
+    let says = |what: &str| text(&engine.kubectl(&["logs", "app"])).contains(what);
+    eventually("the first runs", || says("this is 1"));
+    let set = |image: &str| stdout(&engine.kubectl(&["set", "image", "pod/app", &format!("main={image}")]));
+    let main = || status(&engine, "app")["containerStatuses"][0].clone();
+    set(&two);
+    eventually("the second runs", || says("this is 2"));
+    eventually("the status says so", || main()["image"] == json!(two) && main()["ready"] == true);
+    assert_eq!((&main()["restartCount"], &status(&engine, "app")["phase"]), (&json!(1), &json!("Running")));
+    let id = main()["imageID"].clone();
+
+    set(&missing);
+    eventually("there is no third", || waiting(&engine, "app") == "ImagePullBackOff");
+    assert_eq!((&main()["image"], &main()["imageID"], &main()["ready"]), (&json!(two), &id, &json!(false)));
+    assert_eq!(main()["lastState"]["terminated"]["exitCode"], 0);
+    // The next try does not wait for the pause that the missing one has earned.
+    set(&one);
+    eventually("the first runs again", || says("this is 1"));
+    eventually("the status says so too", || main()["image"] == json!(one));
+    let told = "Container main definition changed, will be restarted";
+    eventually("so do events", || text(&engine.kubectl(&["describe", "pod", "app"])).contains(told));
+    stdout(&engine.kubectl(&["delete", "pod", "app", "--grace-period", "1"]));
     engine.stop();
 }
 
@@ -229,7 +271,7 @@ fn image_from_a_directory_is_listed_run_and_removed() {
     assert!(said.starts_with("b\n") && said.contains("srv\n") && !said.contains("usr\n"), "{said}");
     // Without a command its own runs.
     stdout(&engine.asb(&["run", "--detach", "--name", "web", "app:1"]));
-    let main = stdout(&engine.asb(&["exec", "web", "--", "/bin/cat", "/proc/2/cmdline"]));
+    let main = stdout(&engine.asb(&["exec", "web", "--", "/bin/cat", "/proc/1/cmdline"]));
     assert_eq!(main.split('\0').collect::<Vec<_>>(), ["/bin/sleep", "1000", ""]);
     let refused = engine.asb(&["image", "rm", "app:1"]);
     assert!(

@@ -86,9 +86,12 @@ fn every_kind_of_probe_says_whether_a_container_is_ready() {
         wait_ready(&engine, name);
         assert_eq!(main_status(&engine, name)["restartCount"], 0, "{name} was not restarted");
     }
-    let told = events(&engine, "Unhealthy");
-    assert!(told.contains("the answer to GET /up?now=1 was 503: feeling sick"), "{told}");
-    assert!(told.contains("the service is NOT_SERVING"), "{told}");
+    for told in [
+        "Readiness probe failed: HTTP probe failed with statuscode: 503: feeling sick",
+        "Readiness probe failed: service unhealthy (responded with \"NOT_SERVING\")",
+    ] {
+        eventually(told, || events(&engine, "Unhealthy").contains(told));
+    }
     finish(engine);
 }
 
@@ -105,13 +108,46 @@ fn container_that_is_not_alive_is_started_again() {
     wait_ready(&engine, "alive");
     assert_eq!(main_status(&engine, "alive")["lastState"]["terminated"]["exitCode"], 7);
     assert_eq!(get(&engine, "alive")["status"]["podIP"], address);
-    let unhealthy = events(&engine, "Unhealthy");
-    assert!(
-        unhealthy.contains("Liveness probe of container main failed") && unhealthy.contains("sick"),
-        "{unhealthy}"
-    );
-    assert!(events(&engine, "Killing").contains("main"));
+    eventually("the failures of the probe are told", || {
+        let unhealthy = events(&engine, "Unhealthy");
+        unhealthy.contains("Liveness probe failed: ") && unhealthy.contains("sick")
+    });
+    eventually("so is what follows", || events(&engine, "Killing").contains("main"));
     assert_eq!(text(&engine.kubectl(&["logs", "alive", "--previous"])), "told to end\n");
+    finish(engine);
+}
+
+#[test]
+fn container_that_a_probe_has_killed_starts_again_though_it_ended_well() {
+    let mut engine = Engine::start();
+    let more = json!({"livenessProbe": exec(&["test", "!", "-e", "/tmp/sick"])});
+    let script = "trap 'exit 0' TERM; while :; do sleep 0.05; done";
+    let mut spec = main_container(script, more);
+    spec["restartPolicy"] = json!("OnFailure");
+    apply(&engine, &pod("alive", &spec));
+    wait_ready(&engine, "alive");
+    sh(&engine, "alive", "touch /tmp/sick");
+    eventually("it is started again", || main_status(&engine, "alive")["restartCount"] == 1);
+    wait_ready(&engine, "alive");
+    let last = main_status(&engine, "alive")["lastState"]["terminated"].clone();
+    assert_eq!((&last["exitCode"], &last["reason"]), (&json!(0), &json!("Completed")));
+    let killing = "Container main failed liveness probe, will be restarted";
+    eventually("the event says so", || events(&engine, "Killing").contains(killing));
+
+    // The engine is killed after it has told the container to end, and before the container has.
+    let mut spec = main_container(
+        "trap 'touch /tmp/told; until [ -e /tmp/go ]; do sleep 0.05; done; exit 0' TERM; while :; do sleep 0.05; done",
+        json!({"livenessProbe": exec(&["test", "!", "-e", "/tmp/sick"])}),
+    );
+    spec["restartPolicy"] = json!("OnFailure");
+    apply(&engine, &pod("slow", &spec));
+    wait_ready(&engine, "slow");
+    sh(&engine, "slow", "touch /tmp/sick");
+    eventually("it was told to end", || sh(&engine, "slow", "ls /tmp").contains("told"));
+    engine.kill();
+    engine.restart();
+    sh(&engine, "slow", "rm /tmp/sick; touch /tmp/go");
+    eventually("the next engine starts it again", || main_status(&engine, "slow")["restartCount"] == 1);
     finish(engine);
 }
 
@@ -126,7 +162,7 @@ fn probe_that_takes_too_long_has_failed_and_its_own_grace_period_counts() {
     apply(&engine, &pod("slow", &spec));
     stdout(&engine.kubectl(&["wait", "--timeout=30s", "--for=jsonpath={.status.phase}=Failed", "pod/slow"]));
     assert_eq!(main_status(&engine, "slow")["state"]["terminated"]["exitCode"], 137);
-    assert!(events(&engine, "Unhealthy").contains("no answer within 1s"));
+    eventually("the timeout is told", || events(&engine, "Unhealthy").contains("no answer within 1s"));
     finish(engine);
 }
 
@@ -190,7 +226,7 @@ fn container_whose_first_hook_fails_is_stopped() {
         "--for=jsonpath={.status.phase}=Failed",
         "pod/greets",
     ]));
-    assert!(events(&engine, "FailedPostStartHook").contains("not today"));
+    eventually("the failure is told", || events(&engine, "FailedPostStartHook").contains("not today"));
     let refused = json!({"postStart": {"tcpSocket": {"port": 80}}});
     apply(&engine, &pod("refused", &main_container("true", json!({"lifecycle": refused}))));
     eventually("a hook that cannot be is refused by its field", || {

@@ -97,7 +97,8 @@ fn the_policy_of_a_template_is_in_force_before_the_first_packet() {
             // In one request after the other: the controllers see both at about the same time.
             stdout(&engine.kubectl_apply(&format!("{template}\n---\n{pool}\n")));
             let selector = "--selector=agents.x-k8s.io/warm-pool-sandbox";
-            let logs = || stdout(&engine.kubectl(&["logs", selector, "--tail=-1", "--prefix"]));
+            // A member that is still waiting to start is an error for kubectl.
+            let logs = || text(&engine.kubectl(&["logs", selector, "--tail=-1", "--prefix"]));
             eventually("both have tried to connect", || logs().matches(&target).count() == 2);
             assert!(!logs().contains("answered"), "round {round}: {}", logs());
             stdout(&engine.kubectl(&["delete", "swp", &name, "--timeout=30s"]));

@@ -92,8 +92,10 @@ fn runtime_that_is_not_there_is_refused_with_what_is() {
     for words in ["spec.runtimeClassName: \"kata\"", "\"native\"", "\"gvisor\"", "`asb doctor`"] {
         assert!(message.contains(words), "{message}");
     }
-    let events = stdout(&engine.kubectl(&["get", "events", "-o", "jsonpath={.items[*].message}"]));
-    assert!(events.contains("asb doctor"), "{events}");
+    eventually("the refusal is told", || {
+        stdout(&engine.kubectl(&["get", "events", "-o", "jsonpath={.items[*].message}"]))
+            .contains("asb doctor")
+    });
     let run = engine.asb(&["run", "--runtime", "kata", "--", "true"]);
     assert!(!run.status.success() && text(&run).contains("\"kata\" is not available"), "{}", text(&run));
     finish(engine);
@@ -298,8 +300,10 @@ fn runtime_that_was_uninstalled_is_no_class_any_more_and_is_refused() {
     let refused = status(&engine, "after");
     assert_eq!(refused["reason"], "RuntimeClassNotAvailable");
     assert!(refused["message"].as_str().unwrap().contains("crun is not installed"), "{refused}");
-    let events = stdout(&engine.kubectl(&["get", "events", "-o", "jsonpath={.items[*].message}"]));
-    assert!(events.contains("crun is not installed"), "{events}");
+    eventually("the refusal is told", || {
+        stdout(&engine.kubectl(&["get", "events", "-o", "jsonpath={.items[*].message}"]))
+            .contains("crun is not installed")
+    });
     engine.kill();
     engine.restart();
     eventually("the class is back", || has_class(&engine));

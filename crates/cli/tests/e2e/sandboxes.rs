@@ -6,11 +6,11 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use asb_types::{Sandbox, SandboxSpec};
 use futures::future::{Either, select};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::api::{AttachParams, DeleteParams, PostParams};
 use kube::runtime::wait::await_condition;
 use kube::{Api, Client};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 
 /// The longest that one of these may take when hundreds happen at once on a busy machine.
@@ -20,6 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub struct Sandboxes {
     pub objects: Api<Sandbox>,
     pub pods: Api<Pod>,
+    pub claims: Api<PersistentVolumeClaim>,
 }
 
 impl Sandboxes {
@@ -27,15 +28,34 @@ impl Sandboxes {
         Self {
             objects: Api::namespaced(client.clone(), "default"),
             pods: Api::namespaced(client.clone(), "default"),
+            claims: Api::namespaced(client.clone(), "default"),
         }
     }
 
     /// Creates one that idles.
     pub async fn create(&self, name: &str) -> anyhow::Result<()> {
-        let container = json!({"name": "main", "image": "host"});
+        self.create_from(name, json!({"name": "main", "image": "host"}), json!(null)).await
+    }
+
+    /// Creates one that idles and has a volume at `/data`, of the claim `data-NAME`.
+    pub async fn create_with_volume(&self, name: &str) -> anyhow::Result<()> {
+        let mounts = json!([{"name": "data", "mountPath": "/data"}]);
+        let claim = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}});
+        let claims = json!([{"metadata": {"name": "data"}, "spec": claim}]);
+        self.create_from(name, json!({"name": "main", "image": "host", "volumeMounts": mounts}), claims).await
+    }
+
+    async fn create_from(&self, name: &str, container: Value, claims: Value) -> anyhow::Result<()> {
         let spec = json!({"terminationGracePeriodSeconds": 1, "containers": [container]});
-        let spec: SandboxSpec = serde_json::from_value(json!({"podTemplate": {"spec": spec}}))?;
+        let spec = json!({"podTemplate": {"spec": spec}, "volumeClaimTemplates": claims});
+        let spec: SandboxSpec = serde_json::from_value(spec)?;
         self.objects.create(&PostParams::default(), &Sandbox::new(name, spec)).await?;
+        Ok(())
+    }
+
+    /// Deletes the claim of a sandbox, which uses it; its data has to stay.
+    pub async fn delete_claim(&self, name: &str) -> anyhow::Result<()> {
+        self.claims.delete(&format!("data-{name}"), &DeleteParams::default()).await?;
         Ok(())
     }
 

@@ -97,6 +97,31 @@ fn a_service_leads_to_ready_pods_only() {
     });
 }
 
+#[test]
+fn kubectl_shows_who_is_behind_a_service() {
+    let engine = Engine::start();
+    stdout(&engine.kubectl_apply(&pod("server")));
+    stdout(&engine.kubectl(&["expose", "pod", "server", "--name=front", "--port=80", "--target-port=web"]));
+    stdout(&engine.kubectl(&["wait", "--for=condition=Ready", "pod", "server", "--timeout=30s"]));
+    let behind = format!("{}:8080", address(&engine, "server"));
+    let shows = |args: &[&str], wanted: &str| {
+        eventually(&format!("kubectl {args:?} shows {wanted}"), || {
+            String::from_utf8_lossy(&engine.kubectl(args).stdout).contains(wanted)
+        });
+    };
+    shows(&["get", "endpoints", "front"], &behind);
+    shows(&["get", "endpointslices"], &address(&engine, "server"));
+    shows(&["describe", "service", "front"], &format!("{behind}\n"));
+    stdout(&engine.kubectl(&["delete", "pod", "server", "--now"]));
+    shows(&["get", "endpoints", "front"], "<none>");
+    stdout(&engine.kubectl(&["delete", "service", "front"]));
+    eventually("nothing is left of it", || {
+        let left = engine.kubectl(&["get", "endpoints,endpointslices", "-o", "name"]);
+        left.status.success() && left.stdout.is_empty()
+    });
+    engine.stop();
+}
+
 /// Asks the resolver for records of a type and prints them, one to a line.
 const ASK: &str = r#"
 import socket, struct, sys

@@ -1,4 +1,5 @@
-//! kill -9 of the engine at random points of a storm of creates, execs and deletes: nothing is lost, nothing is left.
+//! kill -9 of the engine at random points of a storm of creates, execs and deletes, of sandboxes and of the claims that
+//! they use: nothing is lost, nothing is left.
 //!
 //! `ASB_STORM_KILLS=100` makes it long. The points and what the clients do follow from a seed, which a test that fails
 //! has printed; `ASB_STORM_SEED` takes it again. What the engine was doing at such a point differs from run to run.
@@ -71,7 +72,7 @@ impl Client {
         let Some(name) = self.kept.keys().nth(one).cloned() else {
             let name = format!("{}-{}", self.name, self.next);
             self.doubtful.push(name.clone());
-            sandboxes.create(&name).await?;
+            sandboxes.create_with_volume(&name).await?;
             self.doubtful.pop();
             self.kept.insert(name, Vec::new());
             return Ok(());
@@ -83,7 +84,10 @@ impl Client {
             return Ok(());
         }
         sandboxes.ready(&name).await?;
-        let script = format!("echo {} >> /srv/numbers; hostname", self.next);
+        if choice == 4 {
+            return sandboxes.delete_claim(&name).await;
+        }
+        let script = format!("echo {} | tee -a /srv/numbers >> /data/numbers; hostname", self.next);
         let printed = sandboxes.run(&name, &script).await?;
         ensure!(printed == format!("{name}\n"), "{name} answered {printed:?}");
         self.kept.entry(name).or_default().push(self.next);
@@ -94,10 +98,12 @@ impl Client {
     async fn check(&self, sandboxes: &Sandboxes) -> anyhow::Result<()> {
         for (name, written) in &self.kept {
             sandboxes.ready(name).await?;
-            let numbers = sandboxes.run(name, "touch /srv/numbers; cat /srv/numbers").await?;
-            let numbers: BTreeSet<usize> = numbers.lines().filter_map(|line| line.parse().ok()).collect();
-            let lost: Vec<_> = written.iter().filter(|number| !numbers.contains(number)).collect();
-            ensure!(lost.is_empty(), "{name} has lost {lost:?} of {written:?}");
+            for file in ["/srv/numbers", "/data/numbers"] {
+                let numbers = sandboxes.run(name, &format!("touch {file}; cat {file}")).await?;
+                let numbers: BTreeSet<usize> = numbers.lines().filter_map(|line| line.parse().ok()).collect();
+                let lost: Vec<_> = written.iter().filter(|number| !numbers.contains(number)).collect();
+                ensure!(lost.is_empty(), "{name} has lost {lost:?} of {written:?} in {file}");
+            }
         }
         for name in &self.gone {
             sandboxes.gone(name).await?;

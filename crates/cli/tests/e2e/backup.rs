@@ -1,0 +1,156 @@
+//! `asb backup` and `asb restore`: what users stored comes back elsewhere, and nothing is ever overwritten.
+
+use std::fs;
+use std::path::Path;
+use std::process::Output;
+
+use asb_testing::assert_nothing_left;
+use serde_json::{Value, json};
+
+use crate::engine::{Engine, asb_in, stdout, text, up};
+use crate::image::root_directory;
+use crate::volume::KEEPER;
+
+fn asb(data_dir: &Path, args: &[&str]) -> Output {
+    asb_in(data_dir, args).output().expect("asb can be started")
+}
+
+fn ready(engine: &Engine) {
+    stdout(&engine.kubectl(&["wait", "--for=condition=Ready", "sandbox/keeper", "--timeout=60s"]));
+}
+
+fn uid(engine: &Engine, what: &str) -> String {
+    stdout(&engine.kubectl(&["get", what, "-o", "jsonpath={.metadata.uid}"]))
+}
+
+#[test]
+fn objects_volumes_and_images_of_a_running_engine_come_back_elsewhere() {
+    let engine = Engine::start();
+    let aside = tempfile::tempdir().unwrap();
+    let root = aside.path().join("root");
+    root_directory(&root);
+    stdout(&engine.asb(&["image", "build-from-dir", root.to_str().unwrap(), "tools:1"]));
+    stdout(
+        &engine.kubectl_apply(&KEEPER.replace("image: host", "image: tools:1, command: [sleep, '100000']")),
+    );
+    ready(&engine);
+    let script =
+        "echo kept > /data/file && chown 12:34 /data/file && chmod 640 /data/file && ln -s file /data/link";
+    stdout(&engine.asb(&["exec", "keeper", "--", "sh", "-c", script]));
+    stdout(&engine.kubectl(&["create", "secret", "generic", "word", "--from-literal=word=hidden"]));
+    let (claim, sandbox) = (uid(&engine, "pvc/data-keeper"), uid(&engine, "sandbox/keeper"));
+
+    let backup = aside.path().join("backup");
+    let directory = backup.to_str().unwrap();
+    let made = engine.asb(&["backup", "--volumes", "--images", "--json", directory]);
+    let manifest: Value = serde_json::from_str(&stdout(&made)).unwrap();
+    assert_eq!(manifest["images"], json!(["tools:1"]), "{manifest}");
+    assert_eq!(manifest["inUse"], manifest["volumes"], "{manifest}");
+    let again = engine.asb(&["backup", directory]);
+    assert!(!again.status.success() && text(&again).contains("not an empty directory"), "{}", text(&again));
+    // What comes after the backup is not in it.
+    stdout(&engine.asb(&["exec", "keeper", "--", "sh", "-c", "echo later > /data/file"]));
+    let used = asb(engine.data_dir.path(), &["restore", directory]);
+    assert!(!used.status.success() && text(&used).contains("an engine runs in"), "{}", text(&used));
+    engine.stop();
+
+    let data_dir = tempfile::tempdir().unwrap();
+    let restored = stdout(&asb(data_dir.path(), &["restore", directory]));
+    assert!(restored.contains("1 volumes, 1 images"), "{restored}");
+    let (child, info) = up(data_dir.path());
+    let engine = Engine::of(data_dir, child, info);
+    ready(&engine);
+    let seen = stdout(&engine.asb(&[
+        "exec",
+        "keeper",
+        "--",
+        "sh",
+        "-c",
+        "cat /data/link; stat -c '%u %g %a' /data/file",
+    ]));
+    assert_eq!(seen, "kept\n12 34 640\n");
+    assert_eq!((uid(&engine, "pvc/data-keeper"), uid(&engine, "sandbox/keeper")), (claim, sandbox));
+    let word = stdout(&engine.kubectl(&["get", "secret/word", "-o", "jsonpath={.data.word}"]));
+    assert_eq!(word, "aGlkZGVu");
+    engine.stop();
+}
+
+#[test]
+fn without_its_volumes_a_backup_restores_everything_else_and_no_empty_volume() {
+    let engine = Engine::start();
+    stdout(&engine.kubectl_apply(KEEPER));
+    ready(&engine);
+    let volume = stdout(&engine.kubectl(&["get", "pvc/data-keeper", "-o", "jsonpath={.spec.volumeName}"]));
+    let aside = tempfile::tempdir().unwrap();
+    let backup = aside.path().join("backup");
+    stdout(&engine.asb(&["backup", backup.to_str().unwrap()]));
+    engine.stop();
+    let data_dir = tempfile::tempdir().unwrap();
+    let restored = asb(data_dir.path(), &["restore", backup.to_str().unwrap()]);
+    assert!(restored.status.success() && text(&restored).contains(&volume), "{}", text(&restored));
+    let (child, info) = up(data_dir.path());
+    let engine = Engine::of(data_dir, child, info);
+    crate::engine::eventually("the sandbox waits for the files of its volume", || {
+        let message = "{.status.containerStatuses[0].state.waiting.message}";
+        let got = engine.kubectl(&["get", "pod/keeper", "-o", &format!("jsonpath={message}")]);
+        text(&got).contains("is gone; put it back")
+    });
+    engine.stop();
+}
+
+#[test]
+fn a_backup_or_data_directory_that_is_damaged_newer_or_foreign_is_refused_and_left_alone() {
+    let engine = Engine::start();
+    let aside = tempfile::tempdir().unwrap();
+    let backup = aside.path().join("backup");
+    let directory = backup.to_str().unwrap();
+    stdout(&engine.asb(&["backup", directory]));
+    let data_dir = engine.data_dir.path().to_owned();
+    stdout(&engine.asb(&["down"]));
+    let refused = |data_dir: &Path, args: &[&str], message: &str| {
+        let done = asb(data_dir, args);
+        assert!(!done.status.success() && text(&done).contains(message), "{}", text(&done));
+        assert!(text(&done).contains("hint: "), "{}", text(&done));
+    };
+    refused(&data_dir, &["restore", directory], "is not empty");
+    let objects = fs::read(backup.join("objects.jsonl")).unwrap();
+    let mut damaged = objects.clone();
+    damaged[objects.len() / 2] ^= 1;
+    fs::write(backup.join("objects.jsonl"), &damaged).unwrap();
+    let fresh = aside.path().join("fresh");
+    refused(&fresh, &["restore", directory], "is not what it was when the backup was made");
+    assert!(!fresh.exists());
+    fs::write(backup.join("objects.jsonl"), &objects).unwrap();
+    fs::remove_file(backup.join("backup.json")).unwrap();
+    refused(&fresh, &["restore", directory], "was cut off");
+
+    let format = fs::read_to_string(data_dir.join("format.json")).unwrap();
+    fs::write(data_dir.join("format.json"), r#"{"format": 99, "version": "9.0.0"}"#).unwrap();
+    refused(&data_dir, &["up"], "newer than this one");
+    fs::write(data_dir.join("format.json"), format).unwrap();
+    // A store that lost its head is refused by its own checks; one that is gone, because its files are there.
+    let store = data_dir.join("store.redb");
+    let whole = fs::read(&store).unwrap();
+    let mut cut = whole.clone();
+    cut[..64].fill(0);
+    fs::write(&store, &cut).unwrap();
+    let done = asb(&data_dir, &["up"]);
+    assert!(!done.status.success() && text(&done).contains("store.redb"), "{}", text(&done));
+    assert_eq!(fs::read(&store).unwrap(), cut, "a damaged store is left as it is");
+    fs::create_dir_all(data_dir.join("pods/some-uid/work")).unwrap();
+    fs::remove_file(&store).unwrap();
+    refused(&data_dir, &["up"], "store.redb is missing or empty, but pods");
+    assert!(data_dir.join("pods/some-uid/work").exists());
+    fs::remove_dir_all(data_dir.join("pods/some-uid")).unwrap();
+    fs::write(&store, &whole).unwrap();
+    let mut engine = engine;
+    engine.restart();
+    engine.stop();
+
+    let foreign = tempfile::tempdir().unwrap();
+    fs::write(foreign.path().join("thesis.tex"), "years of work").unwrap();
+    refused(foreign.path(), &["up"], "is no data directory of asb");
+    let names: Vec<_> = fs::read_dir(foreign.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
+    assert!(names.iter().all(|name| name == "thesis.tex" || name == "lock"), "{names:?}");
+    assert_nothing_left(foreign.path());
+}
