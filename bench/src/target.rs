@@ -43,11 +43,12 @@ impl Target {
         })
     }
 
-    /// The same, with Pods bound to one node at creation, as `asb up` does.
-    pub async fn with_nodes(node: &str) -> anyhow::Result<Self> {
+    /// The same, with Pods bound to the fake kubelet's node at creation, as `asb up` does.
+    pub async fn with_node() -> anyhow::Result<Self> {
         let directory = engine::directory()?;
-        let server = open(directory.path(), Some(node.to_owned())).await?;
+        let server = open(directory.path(), Some(asb_testing::kubelet::NODE.to_owned())).await?;
         let client = server.client("default");
+        asb_testing::node::add(&client).await;
         Ok(Self { name: "ours, in process", client, server: Server::InProcess { server, directory } })
     }
 

@@ -49,7 +49,7 @@ pub async fn run(args: &Args, plan: Plan, kubernetes: bool) -> anyhow::Result<()
 }
 
 async fn measure(args: &Args, plan: &Plan, kubernetes: bool, report: &mut Report) -> anyhow::Result<()> {
-    let target = Target::with_nodes(kubelet::NODE).await?;
+    let target = Target::with_node().await?;
     let fleet =
         Fleet::start(&target, Controllers::in_process(target.controller_client()), plan.burst).await?;
     let found = fleet.all(plan, args.pause()).await;
