@@ -79,6 +79,7 @@ fn from_this_machine(cluster: &Cluster) {
         }
         Play::new(version, "tunnel").in_namespace(namespace).run(kubeconfig, Place::Cluster);
         if namespace != USERS {
+            clients::run_code_executor(kubeconfig, namespace);
             let objects = [format!("sandboxwarmpool/{POOL}"), format!("sandboxtemplate/{TEMPLATE}")];
             cluster.kubectl(&["delete", &objects[0], &objects[1], "--namespace", namespace]);
         }

@@ -122,6 +122,15 @@ pub fn script() -> PathBuf {
     crate::root().join("crates/testing/clients/scenes.py")
 }
 
+/// Runs code with the executor of google-adk, against the pool in this namespace. It looks for the router there as well.
+pub fn run_code_executor(kubeconfig: &Path, namespace: &str) {
+    let script = crate::root().join("crates/testing/clients/adk_executor.py");
+    let output =
+        client("adk", kubeconfig).arg(script).arg(namespace).output().expect("Python can be started");
+    let [printed, complaints] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    assert!(printed.ends_with("all good\n"), "google-adk:\n{printed}\n{complaints}");
+}
+
 /// The directory with an environment for each version.
 pub fn directory() -> PathBuf {
     let clients = std::env::var_os("ASB_TEST_CLIENTS").expect(

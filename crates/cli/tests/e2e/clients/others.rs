@@ -1,6 +1,6 @@
 //! What others wrote with the published clients: the end-to-end script of the package itself, and google-adk.
 
-use asb_testing::clients::{NEWEST, POOL, client, directory};
+use asb_testing::clients::{NEWEST, POOL, client, directory, run_code_executor};
 use serde_json::json;
 
 use super::{SYSTEM, delete_pool, plain_pool, pool};
@@ -54,10 +54,7 @@ fn end_to_end_script_of_the_package_passes_unchanged() {
 fn code_executor_of_google_adk_runs_code() {
     let engine = Engine::start();
     plain_pool(&engine, SYSTEM);
-    let script = asb_testing::root().join("crates/cli/tests/e2e/adk_executor.py");
-    let said =
-        client("adk", &engine.kubeconfig()).arg(script).arg(SYSTEM).output().expect("Python can be started");
-    assert!(stdout(&said).ends_with("all good\n"), "{}", text(&said));
+    run_code_executor(&engine.kubeconfig(), SYSTEM);
     delete_pool(&engine, SYSTEM);
     engine.stop();
 }
