@@ -7,7 +7,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use asb_supervisor::launch::IDS;
+use asb_supervisor::launch::{EXTRA_IDS, IDS};
 use asb_supervisor::powers::Powers;
 
 use crate::SandboxId;
@@ -16,6 +16,8 @@ use crate::SandboxId;
 const FIRST: u32 = 0x4000_0000;
 /// Supervisors' ids, below the ranges.
 const SUPERVISORS: u32 = 0x3fff_0000;
+/// Ids that stand for those above 65535 inside, a few for each range; below the supervisors'.
+const EXTRAS: u32 = 0x3ff0_0000 - RANGES * EXTRA_IDS as u32;
 /// As many ranges as fit below the ids that mean "nobody".
 const RANGES: u32 = (u32::MAX - FIRST) / IDS - 1;
 
@@ -25,19 +27,22 @@ pub struct Range {
     /// Id 0 inside.
     pub first: u32,
     pub supervisor: u32,
+    /// The first of [`EXTRA_IDS`] for ids above 65535 inside. Without root there are none.
+    pub extra: u32,
 }
 
 impl Range {
     fn numbered(number: u32) -> Self {
-        Self { first: FIRST + number * IDS, supervisor: SUPERVISORS + number }
+        let extra = EXTRAS + number * EXTRA_IDS as u32;
+        Self { first: FIRST + number * IDS, supervisor: SUPERVISORS + number, extra }
     }
 
     /// What all sandboxes share that are made without root.
     fn shared(powers: Powers) -> Option<Self> {
         match powers {
             Powers::Machine => None,
-            Powers::Range => Some(Self { first: 0, supervisor: IDS }),
-            Powers::One => Some(Self { first: 0, supervisor: 0 }),
+            Powers::Range => Some(Self { first: 0, supervisor: IDS, extra: 0 }),
+            Powers::One => Some(Self { first: 0, supervisor: 0, extra: 0 }),
         }
     }
 }
@@ -142,7 +147,8 @@ mod tests {
     #[test]
     fn no_supervisor_has_an_id_of_a_sandbox() {
         let (first, last) = (Range::numbered(0), Range::numbered(RANGES - 1));
-        assert!(last.supervisor < first.first);
+        assert!(last.supervisor < first.first && last.extra + EXTRA_IDS as u32 <= first.supervisor);
+        assert_eq!(Range::numbered(1).extra, first.extra + EXTRA_IDS as u32);
         assert!(last.first.checked_add(IDS).is_some());
         let shared = Range::shared(Powers::Range).expect("shared");
         assert!(!(shared.first..shared.first + IDS).contains(&shared.supervisor));

@@ -39,4 +39,6 @@ pub use sandbox::{
     Attach, Ended, Exec, Exit, FailureKind, ReadEnd, SANDBOXD_PORTS, Sandbox, Session, SessionControl,
     TerminalSize, WriteEnd,
 };
-pub use spec::{Capabilities, Invalid, Kernel, Limits, MemoryDir, Mount, Process, SandboxId, Spec, Stdin};
+pub use spec::{
+    Capabilities, EXTRA_IDS, Invalid, Kernel, Limits, MemoryDir, Mount, Process, SandboxId, Spec, Stdin,
+};

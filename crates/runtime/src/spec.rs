@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 pub use asb_supervisor::confine::Capabilities;
 use asb_supervisor::launch::IDS;
-pub use asb_supervisor::launch::Stdin;
+pub use asb_supervisor::launch::{EXTRA_IDS, Stdin};
 use serde::{Deserialize, Serialize};
 
 use crate::{RootFs, driver, powers};
@@ -41,6 +41,9 @@ pub struct Spec {
     /// Sources of mounts that are in memory instead of on disk; gone with the sandbox.
     #[serde(default)]
     pub memory_dirs: Vec<MemoryDir>,
+    /// Ids above 65535 that exist inside as well, at most [`EXTRA_IDS`]; the same, in the same order, for all that share ids.
+    #[serde(default)]
+    pub extra_ids: Vec<u32>,
     /// A sandbox of [`crate::Native::common`] that runs: ids, IPC, `/dev/shm` and the memory dirs are that one's.
     #[serde(default)]
     pub beside: Option<SandboxId>,
@@ -221,18 +224,20 @@ impl Spec {
         }
         for (at, memory) in self.memory_dirs.iter().enumerate() {
             absolute(&format!("memory_dirs[{at}].path"), &memory.path)?;
-            if memory.bytes == 0 || memory.group >= IDS {
-                let problem = "needs a size, and a group below 65536".to_owned();
+            if memory.bytes == 0 || !self.has_id(memory.group) {
+                let problem = "needs a size, and a group below 65536 or in extra_ids".to_owned();
                 return Err(invalid(&format!("memory_dirs[{at}]"), problem));
             }
         }
+        self.check_extra_ids()?;
         absolute("process.cwd", &self.process.cwd)?;
         self.last_words.iter().try_for_each(|path| absolute("last_words", path))?;
         let groups = self.process.groups.iter().map(|id| ("process.groups", *id));
         let ids = [("process.uid", self.process.uid), ("process.gid", self.process.gid)];
         for (field, id) in ids.into_iter().chain(groups) {
-            if id >= IDS {
-                return Err(invalid(field, format!("{id} is not between 0 and {}", IDS - 1)));
+            if !self.has_id(id) {
+                let problem = format!("{id} is not between 0 and {}, nor in extra_ids", IDS - 1);
+                return Err(invalid(field, problem));
             }
         }
         for (field, text) in [("resolv_conf", &self.resolv_conf), ("hosts", &self.hosts)] {
@@ -243,6 +248,30 @@ impl Spec {
         environment("process.env", &self.process.env)?;
         if self.limits.pids == 0 {
             return Err(invalid("limits.pids", "must leave room for at least one process".to_owned()));
+        }
+        Ok(())
+    }
+}
+
+impl Spec {
+    /// Whether an id exists inside.
+    fn has_id(&self, id: u32) -> bool {
+        id < IDS || self.extra_ids.contains(&id)
+    }
+
+    fn check_extra_ids(&self) -> Result<(), Invalid> {
+        let refuse = |problem: String| Err(invalid("extra_ids", problem));
+        if self.extra_ids.len() > EXTRA_IDS {
+            return refuse(format!("{} are more than {EXTRA_IDS}", self.extra_ids.len()));
+        }
+        if !self.extra_ids.is_empty() && powers::here().is_rootless() {
+            return refuse("an engine that root does not run has no ids above 65535".to_owned());
+        }
+        for (at, id) in self.extra_ids.iter().enumerate() {
+            // The last one means "no id" to the kernel.
+            if *id < IDS || *id == u32::MAX || self.extra_ids[..at].contains(id) {
+                return refuse(format!("{id} is below {IDS}, no id, or there twice"));
+            }
         }
         Ok(())
     }

@@ -40,13 +40,15 @@ pub fn join(launch: &Launch, given: &mut Given) -> Result<Option<Shared>> {
     Ok(Some(Shared { shm, memory: given.memory.take() }))
 }
 
-/// The slot with the ids that are shared, and a user namespace for them; `None` when it has them already.
+/// The slot with the ids of the launch, which are shared or more than every sandbox has, and a user namespace for them;
+/// `None` when the slot's own are the same.
 pub fn other_ids(slot: &Slot, launch: &Launch) -> Result<Option<(Slot, UserNamespace)>> {
-    let Some(beside) = launch.beside.as_ref().filter(|beside| beside.first_id != slot.first_id) else {
+    let first_id = launch.beside.as_ref().map_or(slot.first_id, |beside| beside.first_id);
+    if first_id == slot.first_id && launch.extra_ids.inside.is_empty() {
         return Ok(None);
-    };
-    let namespace = Unmapped::make(slot.supervisor_id)?.map(beside.first_id)?;
-    Ok(Some((Slot { first_id: beside.first_id, ..slot.clone() }, UserNamespace::Mapped(namespace))))
+    }
+    let namespace = Unmapped::make(slot.supervisor_id)?.map(first_id, &launch.extra_ids)?;
+    Ok(Some((Slot { first_id, ..slot.clone() }, UserNamespace::Mapped(namespace))))
 }
 
 impl Shared {

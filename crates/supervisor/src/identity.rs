@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::OwnedFd;
 
-use asb_supervisor::launch::IDS;
+use asb_supervisor::launch::{ExtraIds, IDS};
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -32,9 +32,11 @@ impl Unmapped {
         with_child("make a user namespace", || become_owner(owner), take)
     }
 
-    /// Makes every id inside the one that comes as many after `first` as it comes after 0.
-    pub fn map(self, first: u32) -> Result<OwnedFd> {
-        let map = format!("0 {first} {IDS}\n");
+    /// Maps id *n* inside to `first + n`, and the extra ids to theirs.
+    pub fn map(self, first: u32, extra: &ExtraIds) -> Result<OwnedFd> {
+        let extents =
+            extents(first, extra).map(|[inside, outside, count]| format!("{inside} {outside} {count}\n"));
+        let map: String = extents.collect();
         self.write([map.clone(), map])
     }
 
@@ -62,6 +64,12 @@ impl Unmapped {
         }
         Ok(self.namespace)
     }
+}
+
+/// Pieces of a map: the first id inside, the first outside, how many.
+pub fn extents(first: u32, extra: &ExtraIds) -> impl Iterator<Item = [u32; 3]> {
+    let extra = extra.inside.iter().zip(extra.first..).map(|(inside, outside)| [*inside, outside, 1]);
+    std::iter::once([0, first, IDS]).chain(extra)
 }
 
 /// Has a child become something that can be taken hold of by its pid, while it lives.

@@ -21,8 +21,30 @@ use crate::confine::Capabilities;
 use crate::powers::Powers;
 use crate::wire::FailureKind;
 
-/// Ids inside a sandbox run from 0 to one below this.
+/// Ids inside a sandbox run from 0 to one below this. A launch may add a few above: see [`ExtraIds`].
 pub const IDS: u32 = 0x1_0000;
+
+/// The most ids above [`IDS`] that a sandbox can have.
+pub const EXTRA_IDS: usize = 16;
+
+/// Ids above [`IDS`] that exist inside as well.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExtraIds {
+    /// The first of them is this id of the launcher's; the others follow.
+    pub first: u32,
+    pub inside: Vec<u32>,
+}
+
+impl ExtraIds {
+    /// The launcher's id for an id inside, where id 0 inside is `first_id`. `None`: it does not exist inside.
+    pub fn outside(&self, first_id: u32, id: u32) -> Option<u32> {
+        if id < IDS {
+            return Some(first_id + id);
+        }
+        let at = self.inside.iter().position(|extra| *extra == id)?;
+        Some(self.first + u32::try_from(at).ok()?)
+    }
+}
 
 /// The launch file, of which the launcher reads only this: the rest is `asb`'s own.
 #[derive(Debug, Serialize, Deserialize)]
@@ -100,6 +122,8 @@ pub struct Launch {
     #[serde(default)]
     pub processors: Option<u32>,
     pub log_bytes: u64,
+    #[serde(default)]
+    pub extra_ids: ExtraIds,
     /// The most processes of one user inside, where no cgroup counts them.
     #[serde(default)]
     pub user_processes: Option<u64>,

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use asb_supervisor::launch::{Failure, Identity, Report, Slot, file};
+use asb_supervisor::launch::{ExtraIds, Failure, Identity, Report, Slot, file};
 use asb_supervisor::powers::Powers;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags, open, openat};
@@ -56,7 +56,7 @@ fn launch() -> Result<Option<Report>> {
     }
     let unmapped = Unmapped::make(slot.supervisor_id)?;
     let namespace = match slot.powers {
-        Powers::Machine => UserNamespace::Mapped(unmapped.map(slot.first_id)?),
+        Powers::Machine => UserNamespace::Mapped(unmapped.map(slot.first_id, &ExtraIds::default())?),
         Powers::Range => UserNamespace::Mapped(unmapped.map_same()?),
         // Which user it is to be is known when it is known what will run.
         Powers::One => UserNamespace::Unmapped(unmapped),

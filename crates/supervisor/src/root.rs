@@ -238,7 +238,7 @@ pub fn memory_dirs(
     (scratch, at): (&OwnedFd, &Path),
 ) -> Result<()> {
     match shared {
-        None => launch.memory_dirs.iter().try_for_each(|memory| memory_dir(memory, slot)),
+        None => launch.memory_dirs.iter().try_for_each(|memory| memory_dir(memory, slot, launch)),
         Some(shared) => {
             place(scratch, "memory")?;
             shared.attach_memory(launch, &at.join("memory"))
@@ -246,9 +246,10 @@ pub fn memory_dirs(
     }
 }
 
-fn memory_dir(memory: &launch::MemoryDir, slot: &Slot) -> Result<()> {
+fn memory_dir(memory: &launch::MemoryDir, slot: &Slot, launch: &Launch) -> Result<()> {
     let (size, owner) = (memory.bytes.to_string(), slot.first_id.to_string());
-    let group = (slot.first_id + slot.powers.owner(memory.group)).to_string();
+    let group = launch.extra_ids.outside(slot.first_id, slot.powers.owner(memory.group));
+    let group = group.ok_or(Errno::INVAL).step("find the group of a volume in memory")?.to_string();
     // Directories made in one that belongs to a group of its own belong to that group too.
     let mode = if memory.group == 0 { "777" } else { "2777" };
     let options = [("mode", mode), ("size", size.as_str()), ("uid", owner.as_str()), ("gid", group.as_str())];

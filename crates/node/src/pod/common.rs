@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::UNIX_EPOCH;
 
 use asb_runtime::driver::Name;
-use asb_runtime::{MemoryDir, Sandbox, SandboxId, Spec};
+use asb_runtime::{MemoryDir, Sandbox, SandboxId, Spec, powers};
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use kube::ResourceExt;
@@ -15,6 +15,7 @@ use kube::ResourceExt;
 use super::adopt;
 use super::container::{Role, Slot};
 use super::groups;
+use super::ids;
 use super::plan::Doing;
 use super::quantity::bytes;
 use super::spec::{LABEL_ALONE, LABEL_COMMON, LABEL_POD, LABEL_POD_UID, Refusal, hostname};
@@ -90,6 +91,7 @@ pub async fn start(
     let labels = [(LABEL_POD, name), (LABEL_POD_UID, uid.clone())].into_iter().chain(alone);
     let spec = Spec {
         address: Some(place.address),
+        extra_ids: ids::extra(pod, powers::here())?,
         labels: labels.map(|(label, value)| (label.to_owned(), value)).collect(),
         ..runtime.common(id, hostname(pod), memory)
     };

@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::core::v1::{Pod, PodSecurityContext};
 
+use super::ids;
 use super::spec::Refusal;
 
 /// The group that volumes are given to.
@@ -45,16 +46,7 @@ fn security(pod: &Pod) -> Option<&PodSecurityContext> {
 }
 
 fn group(value: i64, field: &str) -> Result<u32, Refusal> {
-    u32::try_from(value).ok().filter(|id| *id < 65_536).ok_or_else(|| {
-        Refusal::new("CreateContainerConfigError", beyond(&format!("spec.securityContext.{field}"), value))
-    })
-}
-
-/// What is said of an id that no sandbox has.
-pub fn beyond(path: &str, value: i64) -> String {
-    format!(
-        "{path}: {value} is not between 0 and 65535, the ids that a sandbox has; remove the field or choose one of these"
-    )
+    ids::id(value, &format!("spec.securityContext.{field}"))
 }
 
 fn unknown(field: &str, value: &str, known: &str) -> Refusal {
@@ -91,7 +83,7 @@ mod tests {
     #[test]
     fn what_cannot_be_is_refused_by_the_field() {
         for (security, field) in [
-            (json!({"fsGroup": 70_000}), "spec.securityContext.fsGroup: "),
+            (json!({"fsGroup": 4_294_967_295_i64}), "spec.securityContext.fsGroup: "),
             (json!({"supplementalGroups": [1, -1]}), "spec.securityContext.supplementalGroups[1]: "),
             (
                 json!({"fsGroup": 1, "fsGroupChangePolicy": "Never"}),

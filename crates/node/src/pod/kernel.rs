@@ -3,11 +3,12 @@
 //! It has the Pod's network and lives as long as any container may start again, so that a container that does finds
 //! address and neighbours as it left them. A Pod with one container needs none: its own kernel is the Pod's.
 
-use asb_runtime::{Kernel, Limits, Process, RootFs, Sandbox, SandboxId, Spec, driver};
+use asb_runtime::{Kernel, Limits, Process, RootFs, Sandbox, SandboxId, Spec, driver, powers};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
 use super::container::{Role, Slot};
+use super::ids;
 use super::spec::{LABEL_ALONE, LABEL_POD, LABEL_POD_UID, Refusal, hostname, limits};
 use super::start::Place;
 use crate::node::uid;
@@ -40,6 +41,7 @@ pub fn spec(pod: &Pod, driver: driver::Name, place: &Place, default_memory: u64)
         privileged: false,
         mounts: Vec::new(),
         memory_dirs: Vec::new(),
+        extra_ids: ids::extra(pod, powers::here())?,
         beside: None,
         process: Process::idle(),
         limits: limits_of_all(pod, default_memory)?,

@@ -24,6 +24,7 @@ pub mod expand;
 pub mod groups;
 mod hand;
 mod hosts;
+mod ids;
 mod keeper;
 mod kernel;
 pub mod links;

@@ -9,8 +9,8 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use super::container::Slot;
 use super::env::set;
 use super::expand::expand;
-use super::groups;
 use super::spec::{Refusal, hostname};
+use super::{groups, ids};
 
 /// The main process of a container; `own` are the variables that the Pod sets.
 pub fn process(
@@ -78,8 +78,7 @@ fn user(pod: &Pod, slot: Slot, container: &Container, image: &Image) -> Result<I
     let refuse = |message: String| Refusal::new("CreateContainerConfigError", message);
     let id = |value: i64, field: &str, is_own: bool| {
         let of = if is_own { path.as_str() } else { "spec" };
-        let refuse = || refuse(groups::beyond(&format!("{of}.securityContext.{field}"), value));
-        u32::try_from(value).ok().filter(|id| *id < 65_536).ok_or_else(refuse)
+        ids::id(value, &format!("{of}.securityContext.{field}"))
     };
     let mut identity = match uid {
         Some(uid) => image.users.by_id(id(uid, "runAsUser", own.is_some_and(|it| it.run_as_user.is_some()))?),
@@ -96,14 +95,15 @@ fn user(pod: &Pod, slot: Slot, container: &Container, image: &Image) -> Result<I
             "{path}.securityContext.runAsNonRoot: the container would run as root; set runAsUser"
         )));
     }
-    if identity.uid >= 65_536 || identity.gid >= 65_536 {
+    let exists = |id: u32, named: Option<i64>| id < ids::USUAL || named.is_some();
+    if !exists(identity.uid, uid) || !exists(identity.gid, gid) {
         let message = format!(
-            "{path}.image: its user {}:{} is not between 0 and 65535; set runAsUser",
+            "{path}.image: its user {}:{} is not between 0 and 65535; set runAsUser and runAsGroup",
             identity.uid, identity.gid
         );
         return Err(refuse(message));
     }
-    identity.groups.retain(|id| *id < 65_536);
+    identity.groups.retain(|id| *id < ids::USUAL);
     identity.groups = groups::supplementary(pod, &identity.groups)?;
     Ok(identity)
 }

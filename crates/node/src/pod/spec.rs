@@ -113,6 +113,7 @@ pub fn translate(pod: &Pod, slot: Slot, parts: Parts<'_>) -> Result<Spec, Refusa
         process: process(pod, slot, container, &parts.image, &env)?,
         beside: parts.common.map(|common| common.id().clone()),
         memory_dirs: memory_dirs(pod, container, &parts, memory)?,
+        extra_ids: Vec::new(), // by what the engine may do
         mounts: mounts(slot, container, parts.volumes, parts.image_volumes, &env)?,
         limits,
         address: Some(parts.address),

@@ -165,7 +165,9 @@ impl Start {
             ceiling: shared.ceiling,
         };
         let spec = spec::translate(&self.pod, self.slot, parts)?;
-        let spec = Spec { driver, kernel, process: weaker::fit(spec.process, powers::here()), ..spec };
+        let process = weaker::fit(spec.process, powers::here());
+        let extra_ids = ids::extra(&self.pod, powers::here())?;
+        let spec = Spec { driver, kernel, process, extra_ids, ..spec };
         match self.run(&spec, taken).await {
             Err(Stopped::Refused(_)) if self.has_lost_kernel().await => {
                 self.kernel(driver, false).await?;

@@ -171,6 +171,7 @@ mod tests {
             privileged: false,
             mounts: Vec::new(),
             memory_dirs: Vec::new(),
+            extra_ids: Vec::new(),
             beside: None,
             process: Process::idle(),
             limits: Limits {

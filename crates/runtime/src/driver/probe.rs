@@ -210,6 +210,7 @@ fn spec(driver: Name) -> Spec {
         privileged: false,
         mounts: Vec::new(),
         memory_dirs: Vec::new(),
+        extra_ids: Vec::new(),
         beside: None,
         process: Process::idle(),
         limits: Limits {

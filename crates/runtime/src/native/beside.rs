@@ -60,6 +60,7 @@ impl Spec {
             privileged: false,
             mounts: memory.iter().enumerate().map(mount).collect(),
             memory_dirs: memory,
+            extra_ids: Vec::new(),
             beside,
             process: Process::idle(),
             limits: LIMITS,

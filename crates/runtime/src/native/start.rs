@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use asb_supervisor::launch::{self, Bind, Failure, Image, Launch, Main, MemoryDir, Report};
+use asb_supervisor::launch::{self, Bind, ExtraIds, Failure, Image, Launch, Main, MemoryDir, Report};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
@@ -44,7 +44,10 @@ async fn attempt(shared: &Arc<Shared>, spec: &Spec, network: Option<OwnedFd>) ->
     }
     let _turn = shared.turns.acquire().await;
     // Other runtimes mount the root themselves, and a root of other ids, or one that hides nothing, is made with those.
-    let own = spec.driver == driver::Name::Native && spec.beside.is_none() && !spec.privileged;
+    let own = spec.driver == driver::Name::Native
+        && spec.beside.is_none()
+        && !spec.privileged
+        && spec.extra_ids.is_empty();
     let base = own.then(|| shared.base(&spec.root)).flatten();
     let taken = match &spec.kernel {
         Kernel::Of(other) => Slot::with_ids_of(shared, slot_of(shared, other)?).await,
@@ -117,7 +120,8 @@ fn write(
         given.map_err(|source| failed(spec, "own", Some(upper), source))?;
     }
     let path = from.join(SANDBOX_FILE);
-    let stored = Stored { launch: launch_of(shared, spec, driver.as_ref(), beside), spec, slot };
+    let extra = extra_ids(shared, spec, slot)?;
+    let stored = Stored { launch: launch_of(shared, spec, driver.as_ref(), beside, extra), spec, slot };
     let opened = write_json(&path, &stored).and_then(|()| std::fs::File::open(&path));
     let opened = opened.and_then(|file| file.lock().map(|()| file));
     let opened = opened.map_err(|source| failed(spec, "write", Some(path), source))?;
@@ -129,7 +133,26 @@ fn write(
     }
 }
 
-fn launch_of(shared: &Shared, spec: &Spec, driver: &dyn Driver, beside: Option<launch::Beside>) -> Launch {
+/// The ids above 65535. A sandbox that shares the ids of another takes them from the other's slot.
+fn extra_ids(shared: &Shared, spec: &Spec, slot: &SandboxId) -> Result<ExtraIds, Error> {
+    if spec.extra_ids.is_empty() {
+        return Ok(ExtraIds::default());
+    }
+    let slot = match (&spec.beside, &spec.kernel) {
+        (Some(other), _) | (None, Kernel::Of(other)) => &slot_of(shared, other)?,
+        (None, Kernel::Own | Kernel::Shared) => slot,
+    };
+    let range = shared.ids.of(slot).map_err(|source| failed(spec, "find its ids", None, source))?;
+    Ok(ExtraIds { first: range.extra, inside: spec.extra_ids.clone() })
+}
+
+fn launch_of(
+    shared: &Shared,
+    spec: &Spec,
+    driver: &dyn Driver,
+    beside: Option<launch::Beside>,
+    extra_ids: ExtraIds,
+) -> Launch {
     let bind = |mount: &crate::Mount| Bind {
         source: mount.source.clone(),
         sub_path: mount.sub_path.clone(),
@@ -160,6 +183,7 @@ fn launch_of(shared: &Shared, spec: &Spec, driver: &dyn Driver, beside: Option<l
         last_words: spec.last_words.clone(),
         processors: spec.limits.cpu_millis.map(|millis| millis.div_ceil(1000)),
         log_bytes: spec.limits.log_bytes,
+        extra_ids,
         user_processes: (!shared.cgroups.enforced().processes).then_some(spec.limits.pids.into()),
         main: Main {
             argv: spec.process.argv.clone(),

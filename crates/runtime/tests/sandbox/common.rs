@@ -111,6 +111,7 @@ impl World {
             privileged: false,
             mounts: Vec::new(),
             memory_dirs: Vec::new(),
+            extra_ids: Vec::new(),
             beside: None,
             process: Process {
                 stdin: Stdin::Empty,

@@ -11,6 +11,7 @@ mod conformance;
 mod driver;
 mod exec;
 mod exhaust;
+mod ids;
 mod image;
 mod kernel;
 mod life;

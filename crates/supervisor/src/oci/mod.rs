@@ -31,7 +31,7 @@ use serde_json::{Value, json};
 use self::ask::Console;
 pub use self::ask::{Asked, What};
 use crate::beside::Shared;
-use crate::identity::Unmapped;
+use crate::identity::{Unmapped, extents};
 use crate::init::{self, Begun, Kept};
 use crate::inside::Inside;
 use crate::log::Log;
@@ -113,8 +113,11 @@ pub fn begin(slot: &Slot, launch: Launch, oci: Oci, kept: Kept, shared: Option<S
         find::program(&inside, &main).map_err(init::program_failure)?;
     }
     config["root"]["path"] = json!(place.join("root"));
+    let map = extents(slot.first_id, &launch.extra_ids)
+        .map(|[inside, outside, count]| json!({"containerID": inside, "hostID": outside, "size": count}));
+    let map = Value::Array(map.collect());
     for kind in ["uidMappings", "gidMappings"] {
-        config["linux"][kind] = json!([{"containerID": 0, "hostID": slot.first_id, "size": launch::IDS}]);
+        config["linux"][kind] = map.clone();
     }
     let first = [launch::INIT, crate::container_init::COMMAND].map(str::to_owned);
     config["process"] =

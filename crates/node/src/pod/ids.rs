@@ -1,0 +1,125 @@
+//! Users and groups that a Pod names. Pure.
+//!
+//! A sandbox has the ids 0 to 65535, and those above that its Pod names, as OpenShift gives them.
+
+use asb_runtime::{EXTRA_IDS, Powers};
+use k8s_openapi::api::core::v1::Pod;
+
+use super::container::Slot;
+use super::spec::Refusal;
+
+/// Above the ids that every sandbox has.
+pub const USUAL: u32 = 65_536;
+/// The largest id of Kubernetes.
+const LARGEST: i64 = i32::MAX as i64;
+
+/// The id that a field has.
+pub fn id(value: i64, path: &str) -> Result<u32, Refusal> {
+    u32::try_from(value).ok().filter(|_| value <= LARGEST).ok_or_else(|| {
+        let message = format!("{path}: {value} is not between 0 and {LARGEST}");
+        Refusal::new("CreateContainerConfigError", message)
+    })
+}
+
+/// The ids above 65535 of all containers, each once. Ephemeral containers come last, so that adding one changes no place.
+pub fn extra(pod: &Pod, powers: Powers) -> Result<Vec<u32>, Refusal> {
+    let mut extra = Vec::new();
+    for (path, value) in named(pod) {
+        let id = id(value, &path)?;
+        if id < USUAL || extra.contains(&id) {
+            continue;
+        }
+        if powers.is_rootless() {
+            let message =
+                format!("{path}: {id} is above 65535; an engine that root does not run has no such ids");
+            return Err(Refusal::new("Unsupported", message));
+        }
+        if extra.len() == EXTRA_IDS {
+            let message = format!("{path}: {id} is one id above 65535 too many; a Pod can name {EXTRA_IDS}");
+            return Err(Refusal::new("Unsupported", message));
+        }
+        extra.push(id);
+    }
+    Ok(extra)
+}
+
+/// The fields that name an id, and what they say.
+fn named(pod: &Pod) -> impl Iterator<Item = (String, i64)> {
+    let of_pod = pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
+    let of_pod = of_pod.into_iter().flat_map(|it| {
+        let field = |name: &str, value: Option<i64>| Some((format!("spec.securityContext.{name}"), value?));
+        let groups = it.supplemental_groups.iter().flatten().enumerate();
+        let groups =
+            groups.map(|(at, group)| (format!("spec.securityContext.supplementalGroups[{at}]"), *group));
+        [
+            field("runAsUser", it.run_as_user),
+            field("runAsGroup", it.run_as_group),
+            field("fsGroup", it.fs_group),
+        ]
+        .into_iter()
+        .flatten()
+        .chain(groups)
+    });
+    let of_containers = Slot::all(pod).into_iter().flat_map(|slot| {
+        let security = slot.container(pod).and_then(|container| container.security_context.clone());
+        let field = |name: &str, value: Option<i64>| {
+            Some((format!("{}.securityContext.{name}", slot.path()), value?))
+        };
+        let user = security.as_ref().and_then(|it| field("runAsUser", it.run_as_user));
+        let group = security.as_ref().and_then(|it| field("runAsGroup", it.run_as_group));
+        user.into_iter().chain(group)
+    });
+    of_pod.chain(of_containers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn pod(security: Value, containers: Value) -> Pod {
+        let spec = json!({"securityContext": security, "containers": containers});
+        serde_json::from_value(json!({"spec": spec})).unwrap()
+    }
+
+    #[test]
+    fn ids_above_65535_are_listed_once_in_the_order_of_the_pod() {
+        let main = json!([
+            {"name": "a", "securityContext": {"runAsUser": 1_000_650_000, "runAsGroup": 7}},
+            {"name": "b", "securityContext": {"runAsUser": 70_000, "runAsGroup": 65_536}},
+        ]);
+        let pod = pod(json!({"fsGroup": 1_000_650_000, "supplementalGroups": [5, 90_000]}), main);
+        let expected = vec![1_000_650_000, 90_000, 70_000, 65_536];
+        assert_eq!(extra(&pod, Powers::Machine), Ok(expected));
+        let refused = extra(&pod, Powers::Range).unwrap_err();
+        assert!(refused.message.starts_with("spec.securityContext.fsGroup: 1000650000 "), "{refused:?}");
+    }
+
+    #[test]
+    fn an_ephemeral_container_changes_no_place() {
+        let object = |more: Value| -> Pod {
+            let mut spec = json!({"containers": [{"name": "a", "securityContext": {"runAsUser": 80_000}}]});
+            spec["ephemeralContainers"] = more;
+            serde_json::from_value(json!({"spec": spec})).unwrap()
+        };
+        let debug = json!([{"name": "debug", "securityContext": {"runAsUser": 70_000}}]);
+        assert_eq!(extra(&object(Value::Null), Powers::Machine), Ok(vec![80_000]));
+        assert_eq!(extra(&object(debug), Powers::Machine), Ok(vec![80_000, 70_000]));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_by_the_field() {
+        let many: Vec<i64> = (70_000..70_017).collect();
+        for (security, field) in [
+            (json!({"runAsUser": -1}), "spec.securityContext.runAsUser: -1 is not between 0 and 2147483647"),
+            (json!({"fsGroup": 2_147_483_648_i64}), "spec.securityContext.fsGroup: 2147483648 is not"),
+            (
+                json!({"supplementalGroups": many}),
+                "spec.securityContext.supplementalGroups[16]: 70016 is one",
+            ),
+        ] {
+            let refused = extra(&pod(security, json!([{"name": "a"}])), Powers::Machine).unwrap_err();
+            assert!(refused.message.starts_with(field), "{refused:?}");
+        }
+    }
+}
