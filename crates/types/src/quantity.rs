@@ -27,6 +27,11 @@ const SUFFIXES: [(&str, i128); 16] = [
     ("E", ONE * 1_000_000_000_000_000_000),
 ];
 
+const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
+/// From billionths on.
+const DECIMAL: [(&str, i32); 10] =
+    [("n", -9), ("u", -6), ("m", -3), ("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
+
 impl Quantity {
     /// Reads a number or text; none when it is neither.
     pub fn of(value: &Value) -> Option<Self> {
@@ -35,6 +40,25 @@ impl Quantity {
             Value::String(text) => Self::parse(text),
             _ => None,
         }
+    }
+
+    /// The one spelling that Kubernetes writes for a quantity: `1000m` is `1`, `1024Mi` is `1Gi`.
+    pub fn canonical(value: &Value) -> Option<String> {
+        let text = match value {
+            Value::Number(number) => number.to_string(),
+            Value::String(text) => text.trim().to_owned(),
+            _ => return None,
+        };
+        let Self(value) = Self::parse(&text)?;
+        let suffix =
+            text.trim_start_matches(['+', '-']).trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+        let small = value.abs() < 1024 * ONE;
+        Some(match suffix {
+            _ if value == 0 => "0".to_owned(),
+            _ if suffix.ends_with('i') && !small && value % ONE == 0 => binary(value / ONE),
+            "E" => decimal(value, false),
+            _ => decimal(value, suffix.starts_with(['e', 'E'])),
+        })
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -86,6 +110,27 @@ impl Quantity {
     }
 }
 
+fn binary(mut value: i128) -> String {
+    let mut at = 0;
+    while value % 1024 == 0 && at < BINARY.len() - 1 {
+        (value, at) = (value / 1024, at + 1);
+    }
+    format!("{value}{}", BINARY[at])
+}
+
+/// With an exponent, or with the suffix that stands for it.
+fn decimal(mut value: i128, exponent: bool) -> String {
+    let mut at = 0;
+    while value % 1000 == 0 && at < DECIMAL.len() - 1 {
+        (value, at) = (value / 1000, at + 1);
+    }
+    let (suffix, power) = DECIMAL[at];
+    match exponent && power != 0 {
+        true => format!("{value}e{power}"),
+        false => format!("{value}{suffix}"),
+    }
+}
+
 /// As Kubernetes rounds: away from zero.
 fn rounded_up(value: i128, unit: i128) -> i64 {
     let more = i128::from(value % unit != 0) * value.signum();
@@ -110,6 +155,34 @@ fn unit(suffix: &str) -> Option<i128> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_quantity_has_one_spelling() {
+        for (given, canonical) in [
+            (json!("1000m"), "1"),
+            (json!("1500m"), "1500m"),
+            (json!(0.5), "500m"),
+            (json!(1), "1"),
+            (json!("1024Mi"), "1Gi"),
+            (json!("1536Mi"), "1536Mi"),
+            (json!("1.5Gi"), "1536Mi"),
+            (json!("512"), "512"),
+            (json!("1Ki"), "1Ki"),
+            (json!("1023Ki"), "1023Ki"),
+            (json!("0.5Ki"), "512"),
+            (json!("0.0001Ki"), "102400u"),
+            (json!("2000"), "2k"),
+            (json!("1000000"), "1M"),
+            (json!("1e3"), "1e3"),
+            (json!("12e6"), "12e6"),
+            (json!("1E"), "1E"),
+            (json!("0Gi"), "0"),
+            (json!("-1000m"), "-1"),
+        ] {
+            assert_eq!(Quantity::canonical(&given).as_deref(), Some(canonical), "{given}");
+        }
+        assert_eq!(Quantity::canonical(&json!("1gb")), None);
+    }
 
     #[test]
     fn quantities_compare_across_notations() {

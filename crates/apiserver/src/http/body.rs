@@ -9,7 +9,7 @@ use http::{HeaderMap, header};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-use super::protobuf;
+use super::protobuf::{self, Unreadable};
 use crate::path::Path;
 use crate::status::ApiError;
 
@@ -43,8 +43,11 @@ pub(super) fn parse_object(media_type: &str, raw: &[u8]) -> Result<(Value, Vec<S
         "" | "application/json" | "*/*" => parse_json_strict(raw)?,
         "application/yaml" | "application/x-yaml" | "text/yaml" => (parse_yaml(raw)?, Vec::new()),
         "application/vnd.kubernetes.protobuf" => match protobuf::parse(raw) {
-            Some(value) => (value, Vec::new()),
-            None => return Err(ApiError::unsupported_media(media_type, ACCEPTED)),
+            Ok(value) => (value, Vec::new()),
+            Err(Unreadable::Kind) => return Err(ApiError::unsupported_media(media_type, ACCEPTED)),
+            Err(Unreadable::Malformed) => {
+                return Err(ApiError::bad_request("the body is not valid protobuf of Kubernetes"));
+            }
         },
         other => return Err(ApiError::unsupported_media(other, ACCEPTED)),
     };
@@ -169,7 +172,7 @@ mod tests {
         assert_eq!(value["spec"]["n"], 1);
         assert_eq!(
             parse_object("application/vnd.kubernetes.protobuf", b"k8s\0").expect_err("no protobuf").code,
-            415
+            400
         );
         assert_eq!(parse_object("application/json", b"[1]").expect_err("not an object").code, 400);
     }

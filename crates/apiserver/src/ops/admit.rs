@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{Part, WriteOptions, is_crd, now};
 use crate::names;
 use crate::registry::pod::ephemeral;
-use crate::registry::{Target, crd, rules};
+use crate::registry::{Target, conform, crd, messages, rules};
 use crate::status::{ApiError, FieldError};
 
 /// What happens to fields that the schema does not know.
@@ -17,24 +17,6 @@ pub(crate) enum FieldValidation {
     Strict,
 }
 
-const META_FIELDS: [&str; 15] = [
-    "name",
-    "generateName",
-    "namespace",
-    "selfLink",
-    "uid",
-    "resourceVersion",
-    "generation",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "labels",
-    "annotations",
-    "ownerReferences",
-    "finalizers",
-    "managedFields",
-];
-
 /// Completes and checks `object`. Returns warnings for the caller.
 pub(super) fn admit(
     target: &Target,
@@ -45,10 +27,11 @@ pub(super) fn admit(
 ) -> Result<Vec<String>, ApiError> {
     let compiled = target.version().compiled();
     check_shape(target, object)?;
+    let mut unknown = conform(target, object)?;
     if is_crd(target) {
         crd::complete(object, &now());
     }
-    let mut unknown = prune_metadata(object);
+    drop_self_link(object);
     unknown.extend(compiled.schema.fill(object));
     rules::set_defaults(&target.resource, object);
     let mut warnings = report(unknown, &options.duplicates, options.validation)?;
@@ -128,13 +111,24 @@ fn check(target: &Target, object: &Value, old: Option<&Value>) -> Vec<FieldError
     errors
 }
 
-fn prune_metadata(object: &mut Value) -> Vec<String> {
-    let Some(meta) = object["metadata"].as_object_mut() else { return Vec::new() };
-    let unknown: Vec<String> =
-        meta.keys().filter(|key| !META_FIELDS.contains(&key.as_str())).cloned().collect();
-    unknown.iter().for_each(|key| drop(meta.remove(key)));
-    meta.remove("selfLink");
-    unknown.into_iter().map(|key| format!("metadata.{key}")).collect()
+/// Brings the object into the form of its kind, as far as its kind has one. Returns the fields that it does not have.
+fn conform(target: &Target, object: &mut Value) -> Result<Vec<String>, ApiError> {
+    let kind = &target.resource.kind;
+    let message = messages::of_kind(&target.api_version(), kind).filter(|_| !target.resource.custom);
+    let conformed = match message {
+        Some(message) => conform::conform(message, object),
+        None => conform::conform_metadata(object),
+    };
+    conformed.map_err(|wrong| {
+        let version = &*target.version().name;
+        ApiError::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {wrong}"))
+    })
+}
+
+fn drop_self_link(object: &mut Value) {
+    if let Some(meta) = object["metadata"].as_object_mut() {
+        meta.remove("selfLink");
+    }
 }
 
 fn report(

@@ -3,10 +3,12 @@
 pub(crate) mod absent;
 pub(crate) mod builtin;
 mod claim;
+pub(crate) mod conform;
 pub(crate) mod crd;
 mod data;
 mod events;
 mod field;
+pub(crate) mod messages;
 pub(crate) mod pod;
 mod policy;
 mod resource;

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{Additional, MAX_DEPTH, Schema};
+use super::{Additional, Kind, MAX_DEPTH, Schema};
 use crate::path::Path;
 
 /// Fields of every object that no schema lists.
@@ -45,6 +45,11 @@ impl Schema {
                     }
                 }
             }
+            Value::Number(number) if self.kind == Some(Kind::Integer) => {
+                if let Some(whole) = number.as_f64().filter(|_| number.is_f64()).and_then(whole) {
+                    *value = whole.into();
+                }
+            }
             _ => {}
         }
     }
@@ -75,6 +80,12 @@ impl Schema {
     }
 }
 
+/// `30.0` is the integer 30, as for kube-apiserver; most programs that read it afterwards would refuse it.
+fn whole(number: f64) -> Option<i64> {
+    const LARGEST: f64 = 9_007_199_254_740_992.0; // beyond it, not every integer is a float
+    (number.fract() == 0.0 && number.abs() <= LARGEST).then_some(number as i64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,6 +109,19 @@ mod tests {
         let unknown = schema.fill(&mut object);
         assert_eq!(unknown, ["spec.color", "spec.list[0].m"]);
         assert_eq!(object["spec"], json!({ "mode": "Running", "free": { "any": 1 }, "list": [{ "n": 1 }] }));
+    }
+
+    #[test]
+    fn an_integer_with_a_fraction_of_zero_is_stored_as_one() {
+        let schema = schema(
+            json!({ "type": "object", "properties": { "n": { "type": "integer" }, "x": { "type": "number" } } }),
+        );
+        let mut object = json!({ "n": 30.0, "x": 30.0 });
+        schema.fill(&mut object);
+        assert_eq!(object.to_string(), r#"{"n":30,"x":30.0}"#);
+        let mut object = json!({ "n": 30.5 });
+        schema.fill(&mut object);
+        assert_eq!(object, json!({ "n": 30.5 }));
     }
 
     #[test]

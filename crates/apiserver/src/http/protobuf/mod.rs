@@ -1,19 +1,37 @@
 //! Kubernetes' protobuf, read only: kubectl and other Go programs send built-in kinds that way.
 //!
-//! Answers are always JSON, which those programs read too. Kinds that `messages.txt` does not know are refused with 415.
-
-mod messages;
+//! Answers are always JSON, which those programs read too. Kinds that `registry/messages.txt` does not know are refused with 415.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use messages::{Field, Kind, Shape};
 use serde_json::{Map, Value};
+
+use crate::registry::messages::{self, Field, Kind, Shape};
 
 /// Messages inside messages. No kind that is read here has more.
 const MAX_DEPTH: usize = 24;
 
+/// Why an object could not be read.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Unreadable {
+    Malformed,
+    /// Its kind is none of those that are read.
+    Kind,
+}
+
 /// Reads an object: four magic bytes, then an envelope that names the kind and holds the message.
-pub(super) fn parse(raw: &[u8]) -> Option<Value> {
+pub(super) fn parse(raw: &[u8]) -> Result<Value, Unreadable> {
+    let (api_version, kind, message) = envelope(raw).ok_or(Unreadable::Malformed)?;
+    let described = messages::of_kind(&api_version, &kind).ok_or(Unreadable::Kind)?;
+    let mut object = Map::new();
+    read(message, described, &mut object, 0).ok_or(Unreadable::Malformed)?;
+    object.insert("apiVersion".into(), api_version.into());
+    object.insert("kind".into(), kind.into());
+    Ok(object.into())
+}
+
+/// The API version, the kind and the message.
+fn envelope(raw: &[u8]) -> Option<(String, String, &[u8])> {
     let mut envelope = raw.strip_prefix(b"k8s\0")?;
     let (mut api_version, mut kind, mut message) = (String::new(), String::new(), None);
     while let Some((number, value)) = next(&mut envelope)? {
@@ -31,11 +49,7 @@ pub(super) fn parse(raw: &[u8]) -> Option<Value> {
             _ => {}
         }
     }
-    let mut object = Map::new();
-    read(message?, messages::of_kind(&api_version, &kind)?, &mut object, 0)?;
-    object.insert("apiVersion".into(), api_version.into());
-    object.insert("kind".into(), kind.into());
-    Some(object.into())
+    Some((api_version, kind, message?))
 }
 
 enum Wire<'a> {
@@ -140,7 +154,7 @@ fn value(wire: &Wire<'_>, field: &Field, depth: usize) -> Option<Option<Value>> 
     let value: Value = match field.kind {
         Kind::Text => wire.text()?.into(),
         Kind::Bytes => STANDARD.encode(wire.bytes()?).into(),
-        Kind::Number => wire.number()?.into(),
+        Kind::Int32 | Kind::Int64 => wire.number()?.into(),
         Kind::Flag => (wire.number()? != 0).into(),
         Kind::Time => return time(wire.bytes()?, false),
         Kind::MicroTime => return time(wire.bytes()?, true),
@@ -241,7 +255,7 @@ mod tests {
         [&head, content].concat()
     }
 
-    fn envelope(kind: &str, message: &[u8]) -> Vec<u8> {
+    fn enveloped(kind: &str, message: &[u8]) -> Vec<u8> {
         let names = [field(1, b"v1"), field(2, kind.as_bytes())].concat();
         [b"k8s\0".to_vec(), field(1, &names), field(2, message)].concat()
     }
@@ -251,8 +265,8 @@ mod tests {
         let entry = [field(1, b"key"), field(2, b"value")].concat();
         let message = [field(1, &[field(1, b"name"), field(2, b"")].concat()), field(2, &entry)].concat();
         assert_eq!(
-            parse(&envelope("ConfigMap", &message)),
-            Some(
+            parse(&enveloped("ConfigMap", &message)),
+            Ok(
                 json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "name" }, "data": { "key": "value" } })
             )
         );
@@ -287,8 +301,8 @@ mod tests {
         let message =
             [field(1, &[text(1, "p"), text(2, ""), field(8, b"")].concat()), field(2, &spec), field(3, b"")];
         assert_eq!(
-            parse(&envelope("Pod", &message.concat())),
-            Some(json!({
+            parse(&enveloped("Pod", &message.concat())),
+            Ok(json!({
                 "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "p" }, "status": {},
                 "spec": {
                     "volumes": [{ "name": "v", "emptyDir": { "medium": "Memory" } }],
@@ -306,9 +320,13 @@ mod tests {
 
     #[test]
     fn other_kinds_and_broken_messages_are_refused() {
-        assert_eq!(parse(&envelope("ReplicationController", b"")), None);
-        assert_eq!(parse(&envelope("ConfigMap", &[0x0a, 0x7f])), None);
-        assert_eq!(parse(b"{}"), None);
-        assert_eq!(parse(&[b"k8s\0".as_slice(), &[0xff; 12]].concat()), None);
+        assert_eq!(parse(&enveloped("ReplicationController", b"")), Err(Unreadable::Kind));
+        for broken in [
+            enveloped("ConfigMap", &[0x0a, 0x7f]),
+            b"{}".to_vec(),
+            [b"k8s\0".as_slice(), &[0xff; 12]].concat(),
+        ] {
+            assert_eq!(parse(&broken), Err(Unreadable::Malformed));
+        }
     }
 }
