@@ -47,6 +47,7 @@ func run(arguments []string) error {
 		play func(context.Context, *rest.Config) error
 	}{
 		{"typed objects in protobuf", typed},
+		{"updates of objects written by hand", updated},
 		{"shared informers with a streamed list", informers},
 		{"dynamic client and its informer", dynamically},
 		{"exec over WebSocket", overWebSocket},

@@ -1,13 +1,18 @@
-//! A ServiceAccount called `default` in every namespace, as kube-controller-manager keeps one.
+//! A ServiceAccount called `default` in every namespace, as kube-controller-manager keeps one, and the account of every
+//! Pod, as kube-apiserver fills it in.
 //!
-//! It is made with the namespace and again when it was deleted.
+//! The default account is made with the namespace and again when it was deleted.
 
 use std::sync::Arc;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 use crate::ops::{Api, WriteOptions};
+use crate::protection::PODS;
+use crate::registry::Target;
+use crate::registry::pod::MIRROR;
+use crate::status::ApiError;
 use crate::store::Change;
 
 const NAMESPACES: &str = "namespaces";
@@ -24,6 +29,37 @@ pub(crate) fn tap(namespaces: UnboundedSender<Box<str>>) -> impl Fn(&Arc<Change>
             let _ = namespaces.send(if made { meta.name.clone() } else { meta.namespace.clone() });
         }
     }
+}
+
+/// Names the account of a Pod that is about to be created, with the image pull secrets of the account.
+pub(crate) fn fill(api: &Api, target: &Target, namespace: &str, pod: &mut Value) -> Result<(), ApiError> {
+    let mirrors = !pod["metadata"]["annotations"][MIRROR].is_null();
+    if !target.resource.is("", PODS) || !pod["spec"].is_object() || mirrors {
+        return Ok(());
+    }
+    let named = ["serviceAccountName", "serviceAccount"].map(|field| pod["spec"][field].as_str());
+    let name = named.into_iter().flatten().find(|name| !name.is_empty()).unwrap_or(NAME).to_owned();
+    let accounts = api.registry.find("", "v1", ACCOUNTS).ok_or_else(ApiError::no_resource)?;
+    let account = match api.get(&accounts, namespace, &name) {
+        Ok(account) => account.parse(),
+        // That of a new namespace is made a moment later.
+        Err(_) if name == NAME => Value::Null,
+        Err(_) => {
+            let why = format!(
+                "error looking up service account {namespace}/{name}: serviceaccount {name:?} not found; create it first"
+            );
+            let pod = pod["metadata"]["name"].as_str().unwrap_or_default();
+            return Err(ApiError::forbidden("", PODS, pod, &why));
+        }
+    };
+    let spec = &mut pod["spec"];
+    if spec["imagePullSecrets"].as_array().is_none_or(Vec::is_empty) && !account["imagePullSecrets"].is_null()
+    {
+        spec["imagePullSecrets"] = account["imagePullSecrets"].clone();
+    }
+    spec["serviceAccountName"] = name.clone().into();
+    spec["serviceAccount"] = name.into();
+    Ok(())
 }
 
 /// Makes the accounts that are missing.

@@ -23,7 +23,7 @@
 //!   differ in `apiVersion` only.
 //! - The bearer of the token may do everything; there is no RBAC and no admission webhook.
 //! - Protobuf is read for the built-in kinds and never written; other kinds in protobuf are refused with 415.
-//! - Wrong types in built-in kinds are answered with 422 and the field's path instead of a decoding error.
+//! - Wrong types in built-in kinds are answered with 400 and the field's path, in other words than a decoder of Go.
 //! - A Pod gets no token of its ServiceAccount.
 
 mod accounts;

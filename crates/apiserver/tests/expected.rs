@@ -131,7 +131,6 @@ async fn a_projected_token_can_be_described() {
     let mut object = pod("p");
     object["apiVersion"] = "v1".into();
     object["kind"] = "Pod".into();
-    object["spec"]["serviceAccountName"] = "default".into();
     object["spec"]["volumes"] = json!([
         { "name": "token", "projected": { "sources": [{ "serviceAccountToken": { "path": "token" } },
             { "downwardAPI": { "items": [{ "path": "n", "fieldRef": { "fieldPath": "metadata.name" } }] } }] } },
@@ -144,6 +143,27 @@ async fn a_projected_token_can_be_described() {
     let before = served.kubectl(&revision);
     served.kubectl(&["apply", "-f", &file]);
     assert_eq!(served.kubectl(&revision), before, "the defaults come back the same");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_gets_the_pull_secrets_of_its_account() {
+    let served = Served::new().await;
+    let login = r#"{"imagePullSecrets": [{"name": "login"}]}"#;
+    served.kubectl(&["patch", "serviceaccount", "default", "-p", login]);
+    let mut object = pod("p");
+    object["apiVersion"] = "v1".into();
+    object["kind"] = "Pod".into();
+    served.kubectl(&["apply", "-f", &served.write("pod.json", &object)]);
+    let fields = "jsonpath={.spec.serviceAccountName} {.spec.imagePullSecrets[*].name}";
+    assert_eq!(served.kubectl(&["get", "pod", "p", "-o", fields]), "default login");
+    object["metadata"]["name"] = "q".into();
+    object["spec"]["imagePullSecrets"] = json!([{ "name": "own" }]);
+    object["spec"]["serviceAccountName"] = "missing".into();
+    let refused = served.refused(&["apply", "-f", &served.write("q.json", &object)]);
+    assert!(refused.contains(r#"serviceaccount "missing" not found"#), "{refused}");
+    served.kubectl(&["create", "serviceaccount", "missing"]);
+    served.kubectl(&["apply", "-f", &served.write("q.json", &object)]);
+    assert_eq!(served.kubectl(&["get", "pod", "q", "-o", fields]), "missing own");
 }
 
 #[tokio::test(flavor = "multi_thread")]

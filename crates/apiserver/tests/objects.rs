@@ -205,9 +205,13 @@ async fn events_are_one_object_with_two_faces() {
 #[tokio::test]
 async fn unsupported_bodies_are_refused_by_kind_and_size() {
     let world = World::new().await;
-    let protobuf =
-        world.send("POST", PODS, "application/vnd.kubernetes.protobuf", b"k8s\0".to_vec(), JSON).await;
-    assert_eq!((protobuf.code, protobuf.body["reason"].as_str()), (415, Some("UnsupportedMediaType")));
+    let unknown = b"k8s\0\x0a\x0b\x0a\x02v1\x12\x05Thing\x12\x00".to_vec();
+    for (body, code, reason) in
+        [(unknown, 415, "UnsupportedMediaType"), (b"k8s\0".to_vec(), 400, "BadRequest")]
+    {
+        let answer = world.send("POST", PODS, "application/vnd.kubernetes.protobuf", body, JSON).await;
+        assert_eq!((answer.code, answer.body["reason"].as_str()), (code, Some(reason)));
+    }
     let large = world.send("POST", MAPS, JSON, vec![b' '; (3 << 20) + 1], JSON).await;
     assert_eq!(large.code, 413);
     let yaml = b"metadata:\n  name: from-yaml\ndata:\n  a: b\n".to_vec();

@@ -4,6 +4,7 @@ use rand::Rng as _;
 use serde_json::{Value, json};
 
 use super::{ATTEMPTS, Api, Part, WriteOptions, Written, admit, is_crd, key, now, storage_error};
+use crate::accounts;
 use crate::protection;
 use crate::registry::crd::CLEANUP_FINALIZER;
 use crate::registry::{Target, rules};
@@ -31,6 +32,7 @@ impl Api {
         }
         identify(target, namespace, &mut object)?;
         storage_class::fill(self, target, &mut object);
+        accounts::fill(self, target, namespace, &mut object)?;
         let generated = object["metadata"]["name"].as_str().unwrap_or_default().is_empty();
         let prefix = object["metadata"]["generateName"].as_str().unwrap_or_default().to_owned();
         if object["metadata"]["resourceVersion"].as_str().is_some_and(|version| !version.is_empty()) {

@@ -12,6 +12,7 @@ fn unchanged_client_go_speaks_protobuf_streams_lists_and_executes() {
     let told = engine.program(program.to_str().unwrap(), &["everything"]).output().unwrap();
     let worked = [
         "typed objects in protobuf",
+        "updates of objects written by hand",
         "shared informers with a streamed list",
         "dynamic client and its informer",
         "exec over WebSocket",

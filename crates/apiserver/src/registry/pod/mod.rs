@@ -20,7 +20,7 @@ pub(super) use defaults::set_defaults;
 pub(super) use resources::check_quantity;
 
 /// Marks a Pod that only mirrors what runs on its node.
-const MIRROR: &str = "kubernetes.io/config.mirror";
+pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
 const CONTAINER_LISTS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
 
 /// A new Pod is Pending, whatever its maker says.
