@@ -23,12 +23,12 @@
 //! | `network` | a wire for each Pod, and the rules that NetworkPolicies ask for |
 //! | `disk` | what Pods may take of the disk, and who goes when it is low |
 //! | `heartbeat` | the Node object, its Lease and the heartbeats of its conditions |
-//! | `claims` | what people are told of claims |
+//! | `claim_events` | events about claims: a volume was made, or why there is none |
 //! | `event` | what people are told beside the status |
 //! | `usage` | how fast processor time is used |
 //! | `http` | `pods/log`, `pods/exec`, `pods/attach`, `pods/portforward`, measurements |
 
-mod claims;
+mod claim_events;
 mod disk;
 mod drivers;
 mod engine_pod;

@@ -116,16 +116,16 @@ impl Node {
     /// A node on this ground. Nothing is started yet.
     pub async fn open(client: Client, ground: Ground) -> Result<Self, Error> {
         let dir = ground.config.data_dir.clone();
-        let volumes =
-            match Volumes::open(client.clone(), &dir, ground.disk.clone(), ground.host_paths.clone()) {
-                Ok(volumes) => volumes,
-                Err(source) => {
-                    ground.close().await;
-                    return Err(Error::Open { what: "volumes", path: dir, source });
-                }
-            };
-        let Ground { config, disk, images, runtime, wires, adopted, .. } = ground;
         let (events, writing) = Recorder::new(client.clone());
+        let (disk, host_paths) = (ground.disk.clone(), ground.host_paths.clone());
+        let volumes = match Volumes::open(client.clone(), events.clone(), &dir, disk, host_paths) {
+            Ok(volumes) => volumes,
+            Err(source) => {
+                ground.close().await;
+                return Err(Error::Open { what: "volumes", path: dir, source });
+            }
+        };
+        let Ground { config, disk, images, runtime, wires, adopted, .. } = ground;
         // Ends with the last recorder; what was recorded at the end of the engine is still written.
         tokio::spawn(writing);
         let shared = Shared {

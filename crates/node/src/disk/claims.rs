@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::Tenant;
 use super::measure::{apart, found};
-use crate::event;
+use crate::event::Recorder;
 use crate::pod::quantity::bytes;
 
 const FIRST: Duration = Duration::from_secs(10);
@@ -86,7 +86,7 @@ impl Look {
     }
 
     /// Tells of claims that hold too much, once until they do not.
-    pub async fn tell(&mut self, client: &Client, seen: Seen) {
+    pub fn tell(&mut self, events: &Recorder, seen: Seen) {
         let uid = |claim: &PersistentVolumeClaim| claim.metadata.uid.clone().unwrap_or_default();
         let over: HashSet<_> = seen.over.iter().map(uid).collect();
         for claim in seen.over.iter().filter(|claim| !self.told.contains(&uid(claim))) {
@@ -95,7 +95,7 @@ impl Look {
                 "The volume holds more than the {asked} of spec.resources.requests.storage, which is no hard limit here; \
                  remove files, or make a larger claim"
             );
-            event::warn_of_claim(client, claim, "VolumeOverRequest", &message).await;
+            events.warn_of_claim(claim, "VolumeOverRequest", message);
         }
         self.told = over;
         self.due = Some(Instant::now() + AGAIN.max(seen.took * SHARE));

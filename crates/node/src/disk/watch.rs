@@ -101,7 +101,7 @@ impl Watch {
                 self.due.insert(uid, Some(Instant::now() + AGAIN.max(took * SHARE)));
             }
             Some(Ok(seen)) = self.looking.join_next() => {
-                self.excess.tell(&self.node.shared.client, seen).await;
+                self.excess.tell(&self.node.shared.events, seen);
             }
             () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => {}
         }

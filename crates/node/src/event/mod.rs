@@ -102,10 +102,14 @@ impl Recorder {
         self.record(Source::Scheduler, Type::Normal, about(pod), "Scheduled", message);
     }
 
-    /// Records what became of a claim.
-    pub fn claim(&self, claim: &PersistentVolumeClaim, well: bool, reason: &'static str, message: String) {
-        let kind = if well { Type::Normal } else { Type::Warning };
-        self.record(Source::Volumes, kind, about(claim), reason, message);
+    /// Records that something about a claim went as it should.
+    pub fn tell_of_claim(&self, claim: &PersistentVolumeClaim, reason: &'static str, message: String) {
+        self.record(Source::Volumes, Type::Normal, about(claim), reason, message);
+    }
+
+    /// Records a warning about a claim.
+    pub fn warn_of_claim(&self, claim: &PersistentVolumeClaim, reason: &'static str, message: String) {
+        self.record(Source::Volumes, Type::Warning, about(claim), reason, message);
     }
 
     fn record(
@@ -120,26 +124,6 @@ impl Recorder {
         // A full backlog drops it: an event must never hold up what it tells of.
         let _ = self.notes.try_send(Note { source, kind, reason, message, about, at, taken });
     }
-}
-
-/// Records a warning about a claim at once. A lost event is no reason to stop: it is only logged.
-pub async fn warn_of_claim(
-    client: &Client,
-    claim: &PersistentVolumeClaim,
-    reason: &'static str,
-    message: &str,
-) {
-    let note = Note {
-        source: Source::Kubelet,
-        kind: Type::Warning,
-        reason,
-        message: message.to_owned(),
-        about: about(claim),
-        at: Timestamp::now(),
-        taken: Instant::now(),
-    };
-    let stamp = u64::try_from(note.at.as_nanosecond()).unwrap_or_default();
-    create(client, &note, stamp).await;
 }
 
 /// When events are written: not while containers start.

@@ -34,6 +34,7 @@ pub use self::host::HostPaths;
 pub use self::lease::{Lease, Leases};
 pub use self::watch::watch;
 use crate::disk::Disk;
+use crate::event::Recorder;
 use crate::pod::archive;
 use crate::pod::container::Slot;
 use crate::pod::groups::{self, FsGroup};
@@ -46,6 +47,7 @@ pub const STORAGE_CLASS: &str = "local";
 #[derive(Clone)]
 pub struct Volumes {
     client: Client,
+    events: Recorder,
     /// PersistentVolumes, one directory each.
     persistent: PathBuf,
     /// Volumes that are gone with their Pod: one directory per Pod.
@@ -63,13 +65,20 @@ pub struct Volumes {
 }
 
 impl Volumes {
-    pub fn open(client: Client, data_dir: &Path, disk: Arc<Disk>, host: HostPaths) -> io::Result<Self> {
+    pub fn open(
+        client: Client,
+        events: Recorder,
+        data_dir: &Path,
+        disk: Arc<Disk>,
+        host: HostPaths,
+    ) -> io::Result<Self> {
         let (persistent, of_pods) = (data_dir.join("volumes"), data_dir.join("pods"));
         make_private(&persistent)?;
         make_private(&of_pods)?;
         let sizes_hold = quota::are_enforced(&persistent);
         let volumes = Self {
             client,
+            events,
             persistent,
             of_pods,
             host,

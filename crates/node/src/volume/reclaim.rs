@@ -11,7 +11,6 @@ use serde_json::json;
 use super::binding::{self, Next, Phase};
 use super::clone::remove_volume;
 use super::{Volumes, apart};
-use crate::event;
 
 impl Volumes {
     /// Does what [`binding::next`] says for every volume. Returns whether one has to be removed later, because it is
@@ -129,7 +128,7 @@ impl Volumes {
                 let message = format!(
                     "PersistentVolume {volume:?} no longer exists; its data is kept where it was if it was not removed by hand"
                 );
-                event::warn_of_claim(&self.client, claim, "ClaimLost", &message).await;
+                self.events.warn_of_claim(claim, "ClaimLost", message);
             }
         }
         Ok(())

@@ -9,7 +9,7 @@ use kube::Api;
 use kube::runtime::watcher::{Event, Result};
 use kube::runtime::{WatchStreamExt, watcher};
 
-use crate::claims::{self, Unbound};
+use crate::claim_events::{self, Unbound};
 use crate::node::Node;
 
 /// Between two attempts to remove a volume that could not be removed.
@@ -53,7 +53,7 @@ async fn claim_changed(
         // Bound by the Pod that uses it.
         Ok(Event::InitApply(claim) | Event::Apply(claim)) => {
             if let Some(volume) = unbound.note(&claim) {
-                claims::tell_of_volume(node, &claim, &volume);
+                claim_events::tell_of_volume(node, &claim, &volume);
             }
             if let Err(error) = node.shared.volumes.grow(&claim).await {
                 tracing::warn!(claim = claim.metadata.name, %error, "failed to grow a volume");

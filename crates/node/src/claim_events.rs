@@ -1,4 +1,4 @@
-//! What people are told of claims beside their status: that a volume was made, or why there is none.
+//! Events about claims: a volume was made, or why there is none.
 
 use std::collections::HashSet;
 
@@ -34,7 +34,7 @@ impl Unbound {
 /// Records that a claim has got its volume.
 pub fn tell_of_volume(node: &Node, claim: &PersistentVolumeClaim, volume: &str) {
     let message = format!("Successfully provisioned volume {volume}");
-    node.shared.events.claim(claim, true, "ProvisioningSucceeded", message);
+    node.shared.events.tell_of_claim(claim, "ProvisioningSucceeded", message);
 }
 
 /// Records, of the claim that kept a Pod from starting, why it has no volume.
@@ -44,7 +44,7 @@ pub async fn tell_of_failure(node: &Node, pod: &Pod, refusal: &Refusal) {
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(node.shared.client.clone(), &namespace);
     let Ok(Some(claim)) = claims.get_opt(name).await else { return };
     if !is_bound(&claim) {
-        node.shared.events.claim(&claim, false, "ProvisioningFailed", refusal.message.clone());
+        node.shared.events.warn_of_claim(&claim, "ProvisioningFailed", refusal.message.clone());
     }
 }
 
