@@ -18,7 +18,7 @@ use super::plan::Finished;
 use super::spec::{self, LABEL_ALONE, Parts, Refusal};
 use super::volumes::{Prepared, Sources};
 use super::watch::{News, Reporter};
-use super::{adopt, common, kernel, support, weaker};
+use super::{adopt, common, ids, kernel, support, weaker};
 use crate::claim_events;
 use crate::failure::with_causes;
 use crate::image::{self, Found, Held};
