@@ -49,6 +49,44 @@ fn phase(engine: &Engine, what: &str, wanted: &str) {
     eventually(&format!("{what} is {wanted}"), || get(engine, what, "{.status.phase}") == wanted);
 }
 
+/// Pods are bound to a Node by its name. Neither a sandbox nor an emptyDir goes because the machine has another name.
+#[test]
+fn a_machine_that_is_renamed_keeps_its_sandboxes_and_their_files() {
+    let mut engine = Engine::start();
+    let pod = claim("scratch", "1Mi", "").split("---\n").last().unwrap().to_owned();
+    let pod = pod.replace("persistentVolumeClaim: {claimName: scratch}", "emptyDir: {}");
+    assert!(pod.contains("emptyDir"), "{pod}");
+    stdout(&engine.kubectl_apply(&pod));
+    ready(&engine, "pod/scratch");
+    inside(&engine, "scratch", "echo kept > /data/file");
+    let [node, uid] = ["{.spec.nodeName}", "{.metadata.uid}"].map(|path| get(&engine, "pod/scratch", path));
+    let same = |engine: &Engine| {
+        ready(engine, "pod/scratch");
+        assert_eq!(inside(engine, "scratch", "cat /data/file"), "kept\n");
+        assert_eq!(get(engine, "pod/scratch", "{.status.containerStatuses[0].restartCount}"), "0");
+    };
+    engine.kill();
+    engine.restart_as("renamed");
+    same(&engine);
+    assert_eq!(stdout(&engine.kubectl(&["get", "nodes", "-o", "name"])), format!("node/{node}\n"));
+    // An engine of an earlier version stored no name: the Pod is bound to a Node that is not this one, but it exists.
+    engine.kill();
+    let file = engine.data_dir.path().join("node-name");
+    fs::remove_file(&file).unwrap();
+    engine.restart_as("renamed");
+    let kept = engine.data_dir.path().join("pods").join(uid);
+    assert!(kept.is_dir());
+    stdout(&engine.asb(&["down"]));
+    assert!(kept.is_dir());
+    engine.kill();
+    fs::write(&file, format!("{node}\n")).unwrap();
+    engine.restart();
+    same(&engine);
+    delete(&engine, &["pod/scratch"]);
+    assert!(!kept.exists());
+    engine.stop();
+}
+
 #[test]
 fn a_claim_that_is_deleted_under_a_sandbox_stays_until_the_sandbox_is_gone() {
     let engine = Engine::start();

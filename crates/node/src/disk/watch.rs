@@ -211,7 +211,7 @@ impl Watch {
         let patch =
             json!({"status": {"conditions": [machine::disk_pressure(shortage.map(ToString::to_string))]}});
         let told =
-            nodes.patch_status(&machine::name(), &PatchParams::default(), &Patch::Strategic(patch)).await;
+            nodes.patch_status(self.node.name(), &PatchParams::default(), &Patch::Strategic(patch)).await;
         match told {
             Ok(_) => {
                 self.told = shortage.is_some();
