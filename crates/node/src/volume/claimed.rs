@@ -7,11 +7,11 @@ use std::sync::Arc;
 use asb_runtime::tree::quota;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use super::binding::{self, PROVISIONED_BY, PROVISIONER};
+use super::binding::{self, Claims, PROVISIONED_BY, PROVISIONER, claim_ref, reference};
 use super::lease::Lease;
 use super::{STORAGE_CLASS, Volumes, apart, make_volume, size, source};
 use crate::pod::spec::Refusal;
@@ -60,9 +60,8 @@ impl Volumes {
         };
         let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
         match volumes.get_opt(named).await? {
-            Some(_) if phase == Some("Bound") => Ok(named.to_owned()),
-            Some(volume) if binding::admits(&volume, claim) => self.bind_to(claim, &volume).await,
-            Some(_) => Err(format!("volume {named:?} already bound to a different claim").into()),
+            Some(volume) if binding::are_bound(&volume, claim) => Ok(named.to_owned()),
+            Some(volume) => self.bind_to(claim, &volume).await,
             None if phase == Some("Pending") || phase.is_none() => {
                 Err(format!("spec.volumeName: no PersistentVolume {named:?}").into())
             }
@@ -95,12 +94,16 @@ impl Volumes {
         if !self.persistent.join(&name).is_dir() {
             return Err(gone(&name, &self.persistent.join(&name)).into());
         }
+        // After the volume was read: a claim that takes it from now on makes the patch fail.
+        let others = Api::<PersistentVolumeClaim>::all(self.client.clone());
+        let others = others.list(&ListParams::default()).await?.items;
+        let has_another = Claims::new(&others).holder(&name).is_some_and(|it| it.uid() != claim.uid());
+        if has_another || !binding::admits(volume, claim) {
+            return Err(other_claim(&name).into());
+        }
         let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
-        let locked = json!({
-            "metadata": {"uid": volume.metadata.uid, "resourceVersion": volume.metadata.resource_version},
-            "spec": {"claimRef": reference(claim)},
-        });
-        volumes.patch(&name, &PatchParams::default(), &Patch::Merge(locked)).await?;
+        let patch = Patch::Merge(reference(volume, claim));
+        volumes.patch(&name, &PatchParams::default(), &patch).await?;
         let capacity = volume.spec.as_ref().and_then(|spec| spec.capacity.clone());
         self.settle(claim, &name, json!(capacity), class_of(claim)).await?;
         Ok(name)
@@ -121,13 +124,19 @@ impl Volumes {
             "spec": {
                 "capacity": capacity, "accessModes": spec.access_modes, "storageClassName": class.name_any(),
                 "persistentVolumeReclaimPolicy": class.reclaim_policy.as_deref().unwrap_or("Delete"),
-                "volumeMode": "Filesystem", "hostPath": {"path": path}, "claimRef": reference(claim),
+                "volumeMode": "Filesystem", "hostPath": {"path": path}, "claimRef": claim_ref(claim),
             },
             "status": {"phase": "Bound"},
         }))?;
         let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
         match volumes.create(&PostParams::default(), &volume).await {
-            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            // Of an earlier attempt.
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                let found = volumes.get(&name).await?;
+                if binding::claim_uid(&found) != claim.metadata.uid.as_deref() {
+                    return Err(other_claim(&name).into());
+                }
+            }
             other => drop(other?),
         }
         match source::of(claim)? {
@@ -214,11 +223,8 @@ fn class_of(claim: &PersistentVolumeClaim) -> &str {
     claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref()).unwrap_or_default()
 }
 
-fn reference(claim: &PersistentVolumeClaim) -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": claim.metadata.namespace,
-        "name": claim.metadata.name, "uid": claim.metadata.uid,
-    })
+fn other_claim(volume: &str) -> String {
+    format!("volume {volume:?} already bound to a different claim")
 }
 
 /// Whether a Pod was created after the claim was deleted. The API server does not keep the claim for such a Pod, so the

@@ -8,7 +8,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
-use super::binding::{self, Next, Phase};
+use super::binding::{self, Claims, Next, Phase, reference};
 use super::clone::remove_volume;
 use super::{Volumes, apart};
 
@@ -23,10 +23,11 @@ impl Volumes {
         let known = volumes.list(&ListParams::default()).await?.items;
         let claims = Api::<PersistentVolumeClaim>::all(self.client.clone());
         let claims = claims.list(&ListParams::default()).await?.items;
-        let uids: HashSet<_> = claims.iter().filter_map(|claim| claim.metadata.uid.as_deref()).collect();
+        let existing = Claims::new(&claims);
         let mut left = false;
         for volume in &known {
-            match binding::next(volume, |uid| uids.contains(uid)) {
+            match binding::next(volume, &existing) {
+                Next::Rebind(claim) => self.rebind(&volumes, volume, claim).await?,
                 Next::Phase(phase) => self.set_phase(&volumes, volume, phase).await?,
                 Next::Remove => left |= !self.remove(&volumes, volume, &mounted).await?,
             }
@@ -47,7 +48,27 @@ impl Volumes {
             return false;
         };
         let is_lost = found.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Lost"));
-        found.metadata.uid == claim.uid && !is_lost
+        let names = found.spec.as_ref().and_then(|spec| spec.volume_name.as_ref());
+        found.metadata.uid == claim.uid && names == volume.metadata.name.as_ref() && !is_lost
+    }
+
+    /// Writes on a volume again which claim has it, if the volume is still as it was seen.
+    async fn rebind(
+        &self,
+        volumes: &Api<PersistentVolume>,
+        volume: &PersistentVolume,
+        claim: &PersistentVolumeClaim,
+    ) -> Result<(), kube::Error> {
+        let name = volume.name_any();
+        self.free().remove(&name);
+        tracing::warn!(
+            volume = name,
+            claim = claim.name_any(),
+            "binding a volume again to the claim that has it"
+        );
+        gone_or_changed(
+            volumes.patch(&name, &PatchParams::default(), &Patch::Merge(reference(volume, claim))).await,
+        )
     }
 
     async fn set_phase(
@@ -104,31 +125,35 @@ impl Volumes {
         Ok(true)
     }
 
-    /// A claim whose volume has no object any more says so, and stops saying so when the object is back.
+    /// Marks claims whose PersistentVolume is gone or bound to another claim as `Lost`, and as `Bound` once it is back.
     async fn mark_lost(
         &self,
         claims: &[PersistentVolumeClaim],
         volumes: &[PersistentVolume],
     ) -> Result<(), kube::Error> {
-        let uids: HashMap<_, _> =
-            volumes.iter().map(|volume| (volume.name_any(), claim_uid(volume))).collect();
+        let volumes: HashMap<_, _> = volumes.iter().map(|volume| (volume.name_any(), volume)).collect();
         for claim in claims {
             let volume = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_ref());
             let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
             let Some(volume) = volume else { continue };
-            let next = match (phase, uids.get(volume)) {
-                (Some("Bound"), None) => "Lost",
-                (Some("Lost"), Some(uid)) if *uid == claim.metadata.uid => "Bound",
+            let known = volumes.get(volume);
+            let next = match phase {
+                Some("Bound") if !known.is_some_and(|it| binding::admits(it, claim)) => "Lost",
+                Some("Lost") if known.is_some_and(|it| is_of(it, claim)) => "Bound",
                 _ => continue,
             };
             let status = json!({"metadata": {"uid": claim.metadata.uid}, "status": {"phase": next}});
             let (name, params, api) = (claim.name_any(), PatchParams::default(), self.claims_of(claim));
             gone_or_changed(api.patch_status(&name, &params, &Patch::Merge(status)).await)?;
             if next == "Lost" {
+                let (reason, what) = match known {
+                    None => ("ClaimLost", "no longer exists"),
+                    Some(_) => ("ClaimMisbound", "is bound to another claim"),
+                };
                 let message = format!(
-                    "PersistentVolume {volume:?} no longer exists; its data is kept where it was if it was not removed by hand"
+                    "PersistentVolume {volume:?} {what}; its data is kept where it was if it was not removed by hand"
                 );
-                self.events.warn_of_claim(claim, "ClaimLost", message);
+                self.events.warn_of_claim(claim, reason, message);
             }
         }
         Ok(())
@@ -152,8 +177,8 @@ async fn write_phase(
     }
 }
 
-fn claim_uid(volume: &PersistentVolume) -> Option<String> {
-    volume.spec.as_ref()?.claim_ref.as_ref()?.uid.clone()
+fn is_of(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
+    binding::claim_uid(volume).is_some_and(|uid| claim.metadata.uid.as_deref() == Some(uid))
 }
 
 /// An object that is gone or has changed meanwhile is looked at again when its change is seen.
