@@ -25,7 +25,7 @@ use crate::engine_pod::EnginePod;
 use crate::event::Recorder;
 use crate::ground::Ground;
 use crate::network::{self, Wires};
-use crate::pod::adopt;
+use crate::pod::adopt::{self, Left};
 use crate::pod::common;
 use crate::pod::container::Slot;
 use crate::pod::downward::Ceiling;
@@ -68,8 +68,8 @@ pub(crate) struct Shared {
     pub volumes: Volumes,
     pub disk: Arc<Disk>,
     pub wires: Wires,
-    /// What ran already when the node was opened, until it runs.
-    adopted: Mutex<Vec<Sandbox>>,
+    /// What earlier engines left of Pods, by UID, until the node runs.
+    adopted: Mutex<HashMap<String, Left>>,
     pub ceiling: Ceiling,
     /// Whether privileged containers are run.
     pub allow_privileged: bool,
@@ -155,16 +155,20 @@ impl Node {
             adopted: Mutex::default(),
             client,
         };
-        // Known from now on: whatever runs needs its network, even if this engine ends before it has seen a Pod.
-        for sandbox in &adopted {
-            let uid = adopt::pod_of(sandbox);
-            if let Some(slot) = adopt::slot_of(sandbox) {
-                shared.remember(uid, slot, sandbox);
-            } else if common::is(sandbox, uid) {
-                shared.remember_common(uid, sandbox);
+        // Known from now on: a sandbox needs its network, even if this engine ends before it has seen a Pod.
+        for sandbox in adopted {
+            let uid = adopt::pod_of(&sandbox).to_owned();
+            if let Some(slot) = adopt::slot_of(&sandbox) {
+                shared.remember(&uid, slot, &sandbox);
+            } else if common::is(&sandbox, &uid) {
+                shared.remember_common(&uid, &sandbox);
             }
+            let leases = shared.volumes.hold(&sandbox);
+            let mut adopted = shared.adopted();
+            let left = adopted.entry(uid).or_default();
+            left.leases.extend(leases);
+            left.sandboxes.push(sandbox);
         }
-        *shared.adopted() = adopted;
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -210,10 +214,7 @@ impl Node {
 
     /// Takes over what runs here already and runs Pods until the future is dropped.
     pub async fn run(self, ready: impl FnOnce()) -> Result<(), Error> {
-        let mut adopted: HashMap<String, Vec<Sandbox>> = HashMap::new();
-        for sandbox in std::mem::take(&mut *self.shared.adopted()) {
-            adopted.entry(adopt::pod_of(&sandbox).to_owned()).or_default().push(sandbox);
-        }
+        let mut adopted = std::mem::take(&mut *self.shared.adopted());
         self.shared.wires.load(&self.shared.client).await.map_err(Error::Network)?;
         self.register().await.map_err(Error::Register)?;
         let mut tasks = JoinSet::new();
@@ -277,9 +278,9 @@ impl Node {
     }
 
     /// Once every Pod is known: the rules of sandboxes that run already, all at once.
-    async fn take_over_wires(&self, pods: &BTreeMap<String, Pod>, adopted: &HashMap<String, Vec<Sandbox>>) {
+    async fn take_over_wires(&self, pods: &BTreeMap<String, Pod>, adopted: &HashMap<String, Left>) {
         let wires = &self.shared.wires;
-        for (uid, sandboxes) in adopted {
+        for (uid, Left { sandboxes, .. }) in adopted {
             // Those that ended may have had another address than those that run.
             let runs = |sandbox: &&Sandbox| sandbox.wait().now_or_never().is_none();
             let running = sandboxes.iter().filter(|sandbox| is_wired(sandbox)).find(runs);
@@ -299,7 +300,8 @@ impl Node {
         let Ok(wanted) = self.all_pods().await else { return };
         let Ok(sandboxes) = self.shared.runtime.list().await else { return };
         let unwanted = sandboxes.into_iter().filter(|sandbox| !wanted.contains(adopt::pod_of(sandbox)));
-        adopt::remove_orphans(self.clone(), unwanted.collect()).await;
+        let left = Left { sandboxes: unwanted.collect(), leases: Vec::new() };
+        adopt::remove_orphans(self.clone(), left).await;
     }
 
     /// The UIDs of all Pods, whatever Node they are bound to.
@@ -316,7 +318,7 @@ impl Node {
     async fn remove_leftovers(
         &self,
         pods: &HashMap<String, watch::Sender<Desired>>,
-        adopted: &mut HashMap<String, Vec<Sandbox>>,
+        adopted: &mut HashMap<String, Left>,
     ) {
         let mut directories = match self.shared.volumes.pods() {
             Ok(uids) => uids,
@@ -343,8 +345,8 @@ impl Node {
         for uid in adopted.keys().filter(|uid| existing.contains(*uid)) {
             tracing::warn!(pod = uid, node = self.name(), "keeping the sandboxes of a Pod of another Node");
         }
-        for (_, sandboxes) in adopted.extract_if(|uid, _| !existing.contains(uid)) {
-            self.shared.ending.spawn(adopt::remove_orphans(self.clone(), sandboxes));
+        for (_, left) in adopted.extract_if(|uid, _| !existing.contains(uid)) {
+            self.shared.ending.spawn(adopt::remove_orphans(self.clone(), left));
         }
         for uid in directories.iter().filter(|uid| !existing.contains(*uid)) {
             if let Err(error) = self.shared.volumes.forget_pod(uid).await {
@@ -357,7 +359,7 @@ impl Node {
     fn tell(
         &self,
         pods: &mut HashMap<String, watch::Sender<Desired>>,
-        adopted: &mut HashMap<String, Vec<Sandbox>>,
+        adopted: &mut HashMap<String, Left>,
         tasks: &mut JoinSet<()>,
         pod: Pod,
     ) {
@@ -376,8 +378,8 @@ impl Node {
             return;
         }
         let (sender, receiver) = watch::channel(desired);
-        let sandboxes = adopted.remove(&uid).unwrap_or_default();
-        tasks.spawn(worker::run(self.clone(), receiver, sandboxes));
+        let left = adopted.remove(&uid).unwrap_or_default();
+        tasks.spawn(worker::run(self.clone(), receiver, left));
         pods.insert(uid, sender);
     }
 
@@ -467,14 +469,7 @@ impl Shared {
         }
     }
 
-    /// The directories that sandboxes have mounted.
-    pub fn mounted(&self) -> HashSet<PathBuf> {
-        let all = self.lock();
-        let sandboxes = all.values().flat_map(|it| it.containers.values().chain(&it.common));
-        sandboxes.flat_map(|sandbox| sandbox.spec().mounts.iter().map(|mount| mount.source.clone())).collect()
-    }
-
-    fn adopted(&self) -> std::sync::MutexGuard<'_, Vec<Sandbox>> {
+    fn adopted(&self) -> std::sync::MutexGuard<'_, HashMap<String, Left>> {
         self.adopted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

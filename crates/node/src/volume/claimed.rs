@@ -38,18 +38,17 @@ impl Volumes {
         if came_too_late(pod, &claim) {
             return Err(refusal(format!("the PersistentVolumeClaim {name:?} is being deleted")));
         }
-        let volume = self.bind(&claim).await.map_err(|error| refusal(error.to_string()))?;
-        let path = self.persistent.join(&volume);
-        let lease = self.leases.take(&path).ok_or_else(|| refusal(format!("{volume} is being removed")))?;
+        let (volume, lease) = self.bind(&claim).await.map_err(|error| refusal(error.to_string()))?;
+        let path = self.place(&volume).map_err(|error| refusal(error.to_string()))?;
         if !path.is_dir() {
             return Err(refusal(gone(&volume, &path)));
         }
-        self.hold(&path, &claim).await.map_err(|error| refusal(error.to_string()))?;
+        self.limit(&path, &claim).await.map_err(|error| refusal(error.to_string()))?;
         Ok((path, Arc::new(lease)))
     }
 
     /// The volume of a claim; quick when the claim was bound before.
-    async fn bind(&self, claim: &PersistentVolumeClaim) -> Result<String, Failure> {
+    async fn bind(&self, claim: &PersistentVolumeClaim) -> Result<(String, Lease), Failure> {
         let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
         let named = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref());
         let Some(named) = named.filter(|name| !name.is_empty()) else {
@@ -60,7 +59,7 @@ impl Volumes {
         };
         let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
         match volumes.get_opt(named).await? {
-            Some(volume) if binding::are_bound(&volume, claim) => Ok(named.to_owned()),
+            Some(volume) if binding::are_bound(&volume, claim) => Ok((named.to_owned(), self.lease(named)?)),
             Some(volume) => self.bind_to(claim, &volume).await,
             None if phase == Some("Pending") || phase.is_none() => {
                 Err(format!("spec.volumeName: no PersistentVolume {named:?}").into())
@@ -79,7 +78,10 @@ impl Volumes {
         let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
         let mut found = Vec::new();
         for name in free {
-            found.extend(volumes.get_opt(&name).await?);
+            // A volume that another provisioner or a user has made is not in the data directory.
+            if self.place(&name).is_ok_and(|path| path.is_dir()) {
+                found.extend(volumes.get_opt(&name).await?);
+            }
         }
         Ok(binding::choose(claim, class_of(claim), &found).cloned())
     }
@@ -89,10 +91,15 @@ impl Volumes {
         &self,
         claim: &PersistentVolumeClaim,
         volume: &PersistentVolume,
-    ) -> Result<String, Failure> {
+    ) -> Result<(String, Lease), Failure> {
         let name = volume.name_any();
-        if !self.persistent.join(&name).is_dir() {
-            return Err(gone(&name, &self.persistent.join(&name)).into());
+        let (path, lease) = (self.place(&name)?, self.lease(&name)?);
+        if !path.is_dir() {
+            return Err(match binding::is_ours(volume) {
+                true => gone(&name, &path),
+                false => format!("PersistentVolume {name:?} is not of the provisioner {PROVISIONER:?}"),
+            }
+            .into());
         }
         // After the volume was read: a claim that takes it from now on makes the patch fail.
         let others = Api::<PersistentVolumeClaim>::all(self.client.clone());
@@ -106,13 +113,16 @@ impl Volumes {
         volumes.patch(&name, &PatchParams::default(), &patch).await?;
         let capacity = volume.spec.as_ref().and_then(|spec| spec.capacity.clone());
         self.settle(claim, &name, json!(capacity), class_of(claim)).await?;
-        Ok(name)
+        Ok((name, lease))
     }
 
     /// Makes a volume for a claim. Its object is written first, so that a crash leaves no directory that nobody knows.
-    async fn provision(&self, claim: &PersistentVolumeClaim) -> Result<String, Failure> {
+    ///
+    /// With the lease from the beginning, a volume whose claim goes meanwhile is removed only when it is complete. A removal
+    /// before that would leave a directory without an object.
+    async fn provision(&self, claim: &PersistentVolumeClaim) -> Result<(String, Lease), Failure> {
         let name = format!("pvc-{}", claim.metadata.uid.as_deref().unwrap_or_default());
-        let path = self.persistent.join(&name);
+        let (path, lease) = (self.place(&name)?, self.lease(&name)?);
         if claim.spec.as_ref().is_some_and(|spec| spec.storage_class_name.is_none()) {
             return Err("no persistent volumes available for this claim and no storage class is set".into());
         }
@@ -144,7 +154,11 @@ impl Volumes {
             None => make_volume(&path)?,
         }
         self.settle(claim, &name, capacity, &class.name_any()).await?;
-        Ok(name)
+        Ok((name, lease))
+    }
+
+    fn lease(&self, volume: &str) -> Result<Lease, Failure> {
+        self.leases.take(volume).ok_or_else(|| format!("volume {volume:?} is being removed").into())
     }
 
     /// Writes on both objects that they belong together.
@@ -187,7 +201,7 @@ impl Volumes {
     }
 
     /// Sees to it that a volume holds no more than its claim was given, where the filesystem can.
-    pub(super) async fn hold(&self, path: &Path, claim: &PersistentVolumeClaim) -> io::Result<()> {
+    pub(super) async fn limit(&self, path: &Path, claim: &PersistentVolumeClaim) -> io::Result<()> {
         let (path, most) = (path.to_owned(), size::given(claim).filter(|_| self.sizes_hold));
         match most {
             Some(most) => apart(move || quota::limit(&path, most)).await,
@@ -199,11 +213,11 @@ impl Volumes {
     pub async fn grow(&self, claim: &PersistentVolumeClaim) -> Result<(), Failure> {
         let volume = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref());
         let (Some(volume), Some(size)) = (volume, size::growth(claim)) else { return Ok(()) };
-        let path = self.persistent.join(volume);
+        let path = self.place(volume)?;
         if !path.is_dir() {
-            return Ok(()); // made by somebody else
+            return Ok(()); // of another provisioner
         }
-        self.hold(&path, claim).await?;
+        self.limit(&path, claim).await?;
         let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
         let (params, capacity) = (PatchParams::default(), json!({"capacity": {"storage": size}}));
         volumes.patch(volume, &params, &Patch::Merge(json!({"spec": capacity}))).await?;
@@ -238,7 +252,7 @@ fn came_too_late(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
 fn gone(volume: &str, path: &Path) -> String {
     let path = path.display();
     format!(
-        "the directory {path} of volume {volume:?} is gone; put it back, or delete the claim to begin anew"
+        "the directory {path} of volume {volume:?} is gone; put it back, or delete the claim to start with an empty volume"
     )
 }
 

@@ -1,7 +1,6 @@
 //! Keeps the phases of volumes and claims true, and removes volumes whose claims are gone, if their policy says so.
 
-use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
+use std::collections::HashMap;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
@@ -15,9 +14,7 @@ use super::{Volumes, apart};
 impl Volumes {
     /// Does what [`binding::next`] says for every volume. Returns whether one has to be removed later, because it is
     /// still in use or could not be removed.
-    ///
-    /// `mounted` are the directories that sandboxes have mounted now.
-    pub async fn reconcile(&self, mounted: impl Fn() -> HashSet<PathBuf>) -> Result<bool, kube::Error> {
+    pub async fn reconcile(&self) -> Result<bool, kube::Error> {
         let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
         // Volumes first: the claim of a volume that is made in between is seen.
         let known = volumes.list(&ListParams::default()).await?.items;
@@ -29,7 +26,7 @@ impl Volumes {
             match binding::next(volume, &existing) {
                 Next::Rebind(claim) => self.rebind(&volumes, volume, claim).await?,
                 Next::Phase(phase) => self.set_phase(&volumes, volume, phase).await?,
-                Next::Remove => left |= !self.remove(&volumes, volume, &mounted).await?,
+                Next::Remove => left |= !self.remove(&volumes, volume).await?,
             }
         }
         self.free().retain(|name| known.iter().any(|volume| volume.name_any() == *name));
@@ -92,21 +89,16 @@ impl Volumes {
 
     /// Data first, then the object, so that a crash leaves no directory that nobody knows. Returns whether it is done.
     ///
-    /// What is seen here may be old. So the volume is written to before anything is removed, if it is still what was seen: who
-    /// has changed its policy or claim before that keeps the data, and who does it later sees that it is `Released`.
+    /// `volume` may be old. So its phase is written before anything is removed, and only if the object has not changed since:
+    /// a change of its policy or claim before that write keeps the data; a client that makes one later finds it `Released`.
     async fn remove(
         &self,
         volumes: &Api<PersistentVolume>,
         volume: &PersistentVolume,
-        mounted: impl Fn() -> HashSet<PathBuf>,
     ) -> Result<bool, kube::Error> {
         let name = volume.name_any();
-        let Ok(path) = super::below(&self.persistent, &name) else { return Ok(true) };
-        let Some(removal) = self.leases.remove(&path) else { return Ok(false) };
-        if mounted().contains(&path) {
-            tracing::debug!(volume = name, "volume without a claim is still mounted");
-            return Ok(false);
-        }
+        let Ok(path) = self.place(&name) else { return Ok(true) };
+        let Some(removal) = self.leases.remove(&name) else { return Ok(false) };
         self.free().remove(&name);
         if !write_phase(volumes, volume, Phase::Released).await? {
             return Ok(false);

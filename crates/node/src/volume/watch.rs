@@ -33,7 +33,7 @@ pub async fn watch(node: Node) {
         if !changed {
             continue;
         }
-        match node.shared.volumes.reconcile(|| node.shared.mounted()).await {
+        match node.shared.volumes.reconcile().await {
             Ok(more) => left = more,
             Err(error) => {
                 left = true;
