@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{
+    Event, EventSource, ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource, ResourceExt};
@@ -113,6 +115,11 @@ impl Recorder {
     /// Records a warning about a claim.
     pub fn warn_of_claim(&self, claim: &PersistentVolumeClaim, reason: &'static str, message: String) {
         self.record(Source::Volumes, Type::Warning, about(claim), reason, message);
+    }
+
+    /// Records a warning about a volume.
+    pub fn warn_of_volume(&self, volume: &PersistentVolume, reason: &'static str, message: String) {
+        self.record(Source::Volumes, Type::Warning, about(volume), reason, message);
     }
 
     fn record(

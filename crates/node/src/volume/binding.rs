@@ -36,6 +36,8 @@ pub enum Phase {
     Available,
     Bound,
     Released,
+    /// Its removal failed.
+    Failed,
 }
 
 impl Phase {
@@ -44,6 +46,7 @@ impl Phase {
             Self::Available => "Available",
             Self::Bound => "Bound",
             Self::Released => "Released",
+            Self::Failed => "Failed",
         }
     }
 }

@@ -57,6 +57,7 @@ impl Volumes {
                 None => self.provision(claim).await,
             };
         };
+        self.place(named).map_err(|error| format!("spec.volumeName: {error}"))?;
         let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
         match volumes.get_opt(named).await? {
             Some(volume) if binding::are_bound(&volume, claim) => Ok((named.to_owned(), self.lease(named)?)),

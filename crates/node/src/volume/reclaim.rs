@@ -1,6 +1,7 @@
 //! Keeps the phases of volumes and claims true, and removes volumes whose claims are gone, if their policy says so.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
@@ -8,30 +9,43 @@ use kube::{Api, ResourceExt};
 use serde_json::json;
 
 use super::binding::{self, Claims, Next, Phase, reference};
+use super::claimed::Failure;
 use super::clone::remove_volume;
 use super::{Volumes, apart};
 
+/// Between two attempts to remove a volume that could not be removed.
+pub const REMOVE_AGAIN: Duration = Duration::from_secs(10);
+
+/// What came of an attempt to remove a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Removed {
+    Done,
+    /// A Pod uses it; it is removed after that.
+    InUse,
+    /// The object is another than the one that was to be removed.
+    Changed,
+}
+
 impl Volumes {
-    /// Does what [`binding::next`] says for every volume. Returns whether one has to be removed later, because it is
-    /// still in use or could not be removed.
-    pub async fn reconcile(&self) -> Result<bool, kube::Error> {
+    /// Does what [`binding::next`] says for every volume. Returns those that are to be removed.
+    pub async fn reconcile(&self) -> Result<Vec<PersistentVolume>, kube::Error> {
         let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
         // Volumes first: the claim of a volume that is made in between is seen.
         let known = volumes.list(&ListParams::default()).await?.items;
         let claims = Api::<PersistentVolumeClaim>::all(self.client.clone());
         let claims = claims.list(&ListParams::default()).await?.items;
         let existing = Claims::new(&claims);
-        let mut left = false;
+        let mut unwanted = Vec::new();
         for volume in &known {
             match binding::next(volume, &existing) {
                 Next::Rebind(claim) => self.rebind(&volumes, volume, claim).await?,
                 Next::Phase(phase) => self.set_phase(&volumes, volume, phase).await?,
-                Next::Remove => left |= !self.remove(&volumes, volume).await?,
+                Next::Remove => unwanted.push(volume.clone()),
             }
         }
         self.free().retain(|name| known.iter().any(|volume| volume.name_any() == *name));
         self.mark_lost(&claims, &known).await?;
-        Ok(left)
+        Ok(unwanted)
     }
 
     /// Whether a volume is bound to a claim that exists and knows it.
@@ -78,7 +92,7 @@ impl Volumes {
         // Before the phase is written: a user who has seen `Available` can rely on it.
         match phase {
             Phase::Available => drop(self.free().insert(name.clone())),
-            Phase::Bound | Phase::Released => drop(self.free().remove(&name)),
+            Phase::Bound | Phase::Released | Phase::Failed => drop(self.free().remove(&name)),
         }
         let known = volume.status.as_ref().and_then(|status| status.phase.as_deref());
         if known == Some(phase.name()) {
@@ -87,7 +101,40 @@ impl Volumes {
         write_phase(volumes, volume, phase).await.map(drop)
     }
 
-    /// Data first, then the object, so that a crash leaves no directory that nobody knows. Returns whether it is done.
+    /// Removes a volume. Returns whether volumes have to be looked at again at once. A failed attempt takes some time, so
+    /// that the next one does not follow it at once.
+    pub async fn remove_unwanted(self, volume: PersistentVolume) -> bool {
+        let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
+        let error = match self.remove(&volumes, &volume).await {
+            Ok(outcome) => return outcome == Removed::Changed,
+            Err(error) => error,
+        };
+        let (name, message) = (volume.name_any(), error.to_string());
+        tracing::warn!(volume = name, error = &*error as &dyn std::error::Error, "failed to remove a volume");
+        self.events.warn_of_volume(&volume, "VolumeFailedDelete", message);
+        if let Err(error) = self.mark_failed(&volumes, &volume).await {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(volume = name, error, "failed to write the phase of a volume");
+        }
+        tokio::time::sleep(REMOVE_AGAIN).await;
+        true
+    }
+
+    /// Writes that the removal of a volume failed, unless it is bound again.
+    async fn mark_failed(
+        &self,
+        volumes: &Api<PersistentVolume>,
+        volume: &PersistentVolume,
+    ) -> Result<(), kube::Error> {
+        let Some(now) = volumes.get_opt(&volume.name_any()).await? else { return Ok(()) };
+        let is_same = now.uid() == volume.uid() && binding::claim_uid(&now) == binding::claim_uid(volume);
+        match is_same {
+            true => write_phase(volumes, &now, Phase::Failed).await.map(drop),
+            false => Ok(()),
+        }
+    }
+
+    /// Data first, then the object, so that a crash leaves no directory without an object. One that is in use stays.
     ///
     /// `volume` may be old. So its phase is written before anything is removed, and only if the object has not changed since:
     /// a change of its policy or claim before that write keeps the data; a client that makes one later finds it `Released`.
@@ -95,26 +142,25 @@ impl Volumes {
         &self,
         volumes: &Api<PersistentVolume>,
         volume: &PersistentVolume,
-    ) -> Result<bool, kube::Error> {
+    ) -> Result<Removed, Failure> {
         let name = volume.name_any();
-        let Ok(path) = self.place(&name) else { return Ok(true) };
-        let Some(removal) = self.leases.remove(&name) else { return Ok(false) };
+        let path = self.place(&name)?;
+        let Some(removal) = self.leases.remove(&name) else { return Ok(Removed::InUse) };
         self.free().remove(&name);
         if !write_phase(volumes, volume, Phase::Released).await? {
-            return Ok(false);
+            return Ok(Removed::Changed);
         }
         let directory = path.clone();
-        if let Err(error) = apart(move || remove_volume(&directory)).await {
-            tracing::warn!(volume = name, %error, "failed to remove a volume");
-            return Ok(false);
-        }
+        apart(move || remove_volume(&directory))
+            .await
+            .map_err(|error| format!("failed to remove {}: {error}", path.display()))?;
         drop(removal);
         let params = DeleteParams {
             preconditions: Some(Preconditions { uid: volume.metadata.uid.clone(), resource_version: None }),
             ..DeleteParams::default()
         };
         gone_or_changed(volumes.delete(&name, &params).await)?;
-        Ok(true)
+        Ok(Removed::Done)
     }
 
     /// Marks claims whose PersistentVolume is gone or bound to another claim as `Lost`, and as `Bound` once it is back.
@@ -134,6 +180,13 @@ impl Volumes {
                 Some("Lost") if known.is_some_and(|it| is_of(it, claim)) => "Bound",
                 _ => continue,
             };
+            if next == "Lost" {
+                // The list of volumes is older than that of claims: the volume may have been made in between.
+                let now = Api::<PersistentVolume>::all(self.client.clone()).get_opt(volume).await?;
+                if now.is_some_and(|it| binding::admits(&it, claim)) {
+                    continue;
+                }
+            }
             let status = json!({"metadata": {"uid": claim.metadata.uid}, "status": {"phase": next}});
             let (name, params, api) = (claim.name_any(), PatchParams::default(), self.claims_of(claim));
             gone_or_changed(api.patch_status(&name, &params, &Patch::Merge(status)).await)?;
