@@ -146,6 +146,11 @@ pub fn admits(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool 
         && uid.is_none_or(|uid| Some(uid) == claim.metadata.uid.as_ref())
 }
 
+/// The name of the volume that is made for a claim.
+pub fn made_for(claim: &PersistentVolumeClaim) -> String {
+    format!("pvc-{}", claim.metadata.uid.as_deref().unwrap_or_default())
+}
+
 /// What a volume says of the claim that has it.
 pub fn claim_ref(claim: &PersistentVolumeClaim) -> Value {
     json!({

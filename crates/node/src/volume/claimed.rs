@@ -11,7 +11,7 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use super::binding::{self, Claims, PROVISIONED_BY, PROVISIONER, claim_ref, reference};
+use super::binding::{self, Claims, PROVISIONED_BY, PROVISIONER, claim_ref, made_for, reference};
 use super::lease::Lease;
 use super::{STORAGE_CLASS, Volumes, apart, make_volume, size, source};
 use crate::pod::spec::Refusal;
@@ -122,7 +122,7 @@ impl Volumes {
     /// With the lease from the beginning, a volume whose claim goes meanwhile is removed only when it is complete. A removal
     /// before that would leave a directory without an object.
     async fn provision(&self, claim: &PersistentVolumeClaim) -> Result<(String, Lease), Failure> {
-        let name = format!("pvc-{}", claim.metadata.uid.as_deref().unwrap_or_default());
+        let name = made_for(claim);
         let (path, lease) = (self.place(&name)?, self.lease(&name)?);
         if claim.spec.as_ref().is_some_and(|spec| spec.storage_class_name.is_none()) {
             return Err("no persistent volumes available for this claim and no storage class is set".into());

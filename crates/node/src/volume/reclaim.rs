@@ -8,7 +8,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
-use super::binding::{self, Claims, Next, Phase, reference};
+use super::binding::{self, Claims, Next, Phase, made_for, reference};
 use super::claimed::Failure;
 use super::clone::remove_volume;
 use super::{Volumes, apart};
@@ -59,8 +59,10 @@ impl Volumes {
             return false;
         };
         let is_lost = found.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Lost"));
-        let names = found.spec.as_ref().and_then(|spec| spec.volume_name.as_ref());
-        found.metadata.uid == claim.uid && names == volume.metadata.name.as_ref() && !is_lost
+        let named = found.spec.as_ref().and_then(|spec| spec.volume_name.clone());
+        // A volume that is just being made for the claim has its name from it; the claim does not name it yet.
+        let named = named.or_else(|| Some(made_for(&found)));
+        found.metadata.uid == claim.uid && named == volume.metadata.name && !is_lost
     }
 
     /// Writes on a volume again which claim has it, if the volume is still as it was seen.
