@@ -42,12 +42,12 @@ pub async fn start(
     (router, addressing, authorization): (SocketAddr, Addressing, Authorization),
     node: asb_node::Config,
 ) -> anyhow::Result<Running> {
-    let path = data_dir.path().to_owned();
+    let (path, name) = (data_dir.path().to_owned(), node.name.clone());
     // Neither needs the other, and each takes its time.
     let ground = tokio::spawn(Ground::open(node));
     let server = tokio::spawn(async move {
         let crds = asb_types::crd::all();
-        ApiServer::open(asb_apiserver::Config { data_dir: path, crds, node_name: Some(Node::name()) }).await
+        ApiServer::open(asb_apiserver::Config { data_dir: path, crds, node_name: Some(name) }).await
     });
     let (ground, server) = tokio::join!(ground, server);
     let ground = ground?.context("failed to open the node")?;
@@ -95,9 +95,9 @@ pub async fn start(
     let router = router.await.context("failed to start the router")?;
     _ = own_router.set(router.connections());
     let (published, router_pod) = oneshot::channel();
-    let publisher = server.client("default");
+    let (publisher, name) = (server.client("default"), node.name().to_owned());
     tasks.spawn(async move {
-        router_pod::keep(publisher, || _ = published.send(())).await;
+        router_pod::keep(publisher, &name, || _ = published.send(())).await;
         anyhow::bail!("the router's Pod is not kept any more")
     });
     let api = server.serve(api).await.context("failed to start the API server")?;

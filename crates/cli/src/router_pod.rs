@@ -61,18 +61,18 @@ pub fn register(node: &Node, router: Router) {
     };
     node.set_engine_pod(EnginePod {
         namespace: NAMESPACE.to_owned(),
-        name: pod_name(),
+        name: pod_name(node.name()),
         connect: Arc::new(connect),
     });
 }
 
-/// Makes the objects, calls `ready`, and makes them again whenever they go, until it is dropped.
-pub async fn keep(client: Client, ready: impl FnOnce()) {
+/// Makes the objects on the Node of this name, calls `ready`, and makes them again whenever they go, until it is dropped.
+pub async fn keep(client: Client, node: &str, ready: impl FnOnce()) {
     let started = Timestamp::now();
     let mut ready = Some(ready);
-    let mut changes = changes(&client);
+    let mut changes = changes(&client, node);
     loop {
-        match ensure(&client, started).await {
+        match ensure(&client, node, started).await {
             Ok(()) => {
                 if let Some(ready) = ready.take() {
                     ready();
@@ -95,24 +95,24 @@ pub async fn keep(client: Client, ready: impl FnOnce()) {
     }
 }
 
-fn pod_name() -> String {
-    format!("sandbox-router-{}", Node::name())
+fn pod_name(node: &str) -> String {
+    format!("sandbox-router-{node}")
 }
 
 /// An item for whatever happens to one of the objects.
-fn changes(client: &Client) -> BoxStream<'static, ()> {
+fn changes(client: &Client, node: &str) -> BoxStream<'static, ()> {
     let named = |name: &str| watcher::Config::default().fields(&format!("metadata.name={name}"));
     let namespaces = watcher(Api::<Namespace>::all(client.clone()), named(NAMESPACE)).default_backoff();
     let services =
         watcher(Api::<Service>::namespaced(client.clone(), NAMESPACE), named(SERVICE)).default_backoff();
     let pods =
-        watcher(Api::<Pod>::namespaced(client.clone(), NAMESPACE), named(&pod_name())).default_backoff();
+        watcher(Api::<Pod>::namespaced(client.clone(), NAMESPACE), named(&pod_name(node))).default_backoff();
     select_all([namespaces.map(drop).boxed(), services.map(drop).boxed(), pods.map(drop).boxed()]).boxed()
 }
 
-async fn ensure(client: &Client, started: Timestamp) -> Result<(), kube::Error> {
+async fn ensure(client: &Client, node: &str, started: Timestamp) -> Result<(), kube::Error> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
-    let name = pod_name();
+    let name = pod_name(node);
     // First, because a namespace that is being deleted waits for this Pod.
     let mut pod = pods.get_opt(&name).await?;
     if decide(pod.as_ref(), started) == Step::FinishDeletion {
@@ -122,7 +122,7 @@ async fn ensure(client: &Client, started: Timestamp) -> Result<(), kube::Error> 
     create(&Api::<Service>::namespaced(client.clone(), NAMESPACE), service()).await?;
     match decide(pod.as_ref(), started) {
         Step::Create => {
-            create(&pods, mirror(&name)).await?;
+            create(&pods, mirror(&name, node)).await?;
             write_status(&pods, &name, started).await
         }
         Step::WriteStatus => write_status(&pods, &name, started).await,
@@ -188,7 +188,7 @@ fn service() -> Value {
     })
 }
 
-fn mirror(name: &str) -> Value {
+fn mirror(name: &str, node: &str) -> Value {
     json!({
         "metadata": {
             "name": name,
@@ -199,7 +199,7 @@ fn mirror(name: &str) -> Value {
             },
         },
         "spec": {
-            "nodeName": Node::name(),
+            "nodeName": node,
             "automountServiceAccountToken": false,
             "tolerations": [{"operator": "Exists", "effect": "NoExecute"}],
             "containers": [{
@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     fn pod(change: impl FnOnce(&mut Value)) -> Pod {
-        let mut pod = mirror("router");
+        let mut pod = mirror("router", "here");
         pod["status"] = status(Timestamp::UNIX_EPOCH);
         change(&mut pod);
         serde_json::from_value(pod).unwrap()

@@ -12,6 +12,7 @@ use crate::cache::Cache;
 use crate::claim;
 use crate::object::{Key, NetworkPolicy, Pod, Service, VolumeClaim, controller_of, is_kind};
 use crate::run;
+use crate::sandbox;
 use crate::write::Kind;
 
 /// Objects by the UID of their controller.
@@ -24,6 +25,8 @@ pub const BY_TEMPLATE: &str = "template";
 pub const BY_TEMPLATE_HASH: &str = "template hash";
 /// Claims by the pool that they name: namespace and name.
 pub const BY_POOL: &str = "pool";
+/// Sandboxes whose Pods mount volume claims that they do not make, by namespace.
+pub const MOUNTS_CLAIMS: &str = "mounts claims";
 /// Claims that wait for a member of a pool, by that pool: namespace and name.
 pub const UNSERVED_BY_POOL: &str = "unserved by pool";
 
@@ -59,8 +62,11 @@ impl Caches {
         let namespaces = &scope.namespaces;
         let labelled = scope.labelled_only.then_some(key::SANDBOX_NAME_HASH);
         Self {
-            sandboxes: Cache::new(namespaces, &[(BY_OWNER, owner), (BY_POOL_LABEL, pool_label)])
-                .sharing(share_pod_spec),
+            sandboxes: Cache::new(
+                namespaces,
+                &[(BY_OWNER, owner), (BY_POOL_LABEL, pool_label), (MOUNTS_CLAIMS, mounts_claims)],
+            )
+            .sharing(share_pod_spec),
             pods: Cache::new(namespaces, &[(BY_OWNER, owner), (BY_NAME_HASH, name_hash)]).labelled(labelled),
             services: Cache::new(namespaces, &[(BY_NAME_HASH, name_hash)]).labelled(labelled),
             volume_claims: Cache::new(namespaces, &[]).labelled(labelled),
@@ -78,6 +84,11 @@ impl Caches {
             network_policies: Cache::new(namespaces, &[]),
             scope,
         }
+    }
+
+    /// Whether `volume_claims` has all there are, not only those of Sandboxes.
+    pub fn has_all_volume_claims(&self) -> bool {
+        !self.scope.labelled_only
     }
 
     /// Feeds all copies until the future is dropped.
@@ -156,6 +167,10 @@ fn share_pod_spec(sandbox: &mut Sandbox, known: &Sandbox) {
 fn pool_label(sandbox: &Sandbox) -> Option<String> {
     let hash = sandbox.metadata.labels.as_ref()?.get(key::WARM_POOL_SANDBOX)?;
     Some(Key::new(namespace(sandbox), hash).to_string())
+}
+
+fn mounts_claims(sandbox: &Sandbox) -> Option<String> {
+    sandbox::mounted_claims(sandbox).next().map(|_| namespace(sandbox).to_owned())
 }
 
 /// Namespace and hash of a template's name.

@@ -1,6 +1,6 @@
 //! The Node object of this machine, and the signs of life that Kubernetes expects of it.
 //!
-//! A kubelet renews its Lease every ten seconds, for a control plane elsewhere. Here whoever can read the Lease has reached
+//! A kubelet renews its Lease every ten seconds, for a control plane elsewhere. Here a client that can read the Lease has reached
 //! the engine: a renewal every five minutes says the same, and wakes an idle machine thirty times less often. The Lease says how
 //! long it holds. Its tick also writes the heartbeats of the conditions, which a kubelet writes as often.
 
@@ -28,7 +28,7 @@ const NAMESPACE: &str = "kube-node-lease";
 const PODS: u32 = 10_000;
 
 /// Renews the Lease and writes the heartbeats, until the future is dropped.
-pub async fn run(client: Client) {
+pub async fn run(client: Client, name: String) {
     // Not at once: what begins with the engine comes first.
     let mut ticks = tokio::time::interval_at(Instant::now() + FIRST, PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -36,14 +36,13 @@ pub async fn run(client: Client) {
     loop {
         ticks.tick().await;
         let now = Timestamp::now();
-        if let Err(error) = renew(&client, now).await {
+        if let Err(error) = renew(&client, &name, now).await {
             tracing::warn!(error = &error as &dyn std::error::Error, "the Node's Lease was not renewed");
         }
         let found = pressures(machine::is_short_of_memory(), machine::is_short_of_pids());
         let patch = json!({"status": {"conditions": beats(&told, &found, now)}});
         let nodes: Api<NodeObject> = Api::all(client.clone());
-        let written =
-            nodes.patch_status(&machine::name(), &PatchParams::default(), &Patch::Strategic(patch)).await;
+        let written = nodes.patch_status(&name, &PatchParams::default(), &Patch::Strategic(patch)).await;
         match written {
             Ok(_) => told = found,
             Err(error) => {
@@ -56,13 +55,12 @@ pub async fn run(client: Client) {
     }
 }
 
-async fn renew(client: &Client, now: Timestamp) -> Result<(), kube::Error> {
+async fn renew(client: &Client, name: &str, now: Timestamp) -> Result<(), kube::Error> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), NAMESPACE);
-    let name = machine::name();
     let patch = json!({"spec": {
         "holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": MicroTime(now),
     }});
-    match leases.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+    match leases.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await {
         Err(kube::Error::Api(status)) if status.code == 404 => {}
         other => return other.map(drop),
     }
@@ -73,7 +71,7 @@ async fn renew(client: &Client, now: Timestamp) -> Result<(), kube::Error> {
         other => drop(other?),
     }
     let nodes: Api<NodeObject> = Api::all(client.clone());
-    let node = nodes.get(&name).await?;
+    let node = nodes.get(name).await?;
     let owner = json!({"apiVersion": "v1", "kind": "Node", "name": name, "uid": node.metadata.uid});
     let lease = json!({"metadata": {"name": name, "ownerReferences": [owner]}, "spec": patch["spec"]});
     leases.create(&PostParams::default(), &read(lease)?).await.map(drop)
@@ -145,12 +143,12 @@ pub fn disk_pressure(low: Option<String>) -> Value {
 /// The Node object; `no_network` is why sandboxes have loopback only, `closed` why they reach nothing outside, `disk` what
 /// the disk can hold. A condition that held in `before` keeps the time since when it does.
 pub fn node(
+    name: &str,
     no_network: Option<&NoNetwork>,
     closed: Option<&str>,
     disk: u64,
     before: Option<&NodeObject>,
 ) -> Value {
-    let name = machine::name();
     // As a kubelet writes them.
     let kibibytes = |bytes: u64| format!("{}Ki", bytes / 1024);
     let resources = json!({
@@ -207,7 +205,7 @@ mod tests {
 
     #[test]
     fn node_has_what_schedulers_and_people_look_for() {
-        let node = node(None, None, 5, None);
+        let node = node("here", None, None, 5, None);
         let labels = &node["metadata"]["labels"];
         assert_eq!(labels["kubernetes.io/arch"], machine::architecture());
         assert_eq!(labels["kubernetes.io/hostname"], node["metadata"]["name"]);

@@ -22,13 +22,14 @@
 //! | `volume` | volumes as directories, files and memory |
 //! | `network` | a wire for each Pod, and the rules that NetworkPolicies ask for |
 //! | `disk` | what Pods may take of the disk, and who goes when it is low |
+//! | `name` | the name of the Node object, kept in the data directory |
 //! | `heartbeat` | the Node object, its Lease and the heartbeats of its conditions |
-//! | `claims` | what people are told of claims |
+//! | `claim_events` | events about claims: a volume was made, or why there is none |
 //! | `event` | what people are told beside the status |
 //! | `usage` | how fast processor time is used |
 //! | `http` | `pods/log`, `pods/exec`, `pods/attach`, `pods/portforward`, measurements |
 
-mod claims;
+mod claim_events;
 mod disk;
 mod drivers;
 mod engine_pod;
@@ -39,6 +40,7 @@ mod heartbeat;
 mod http;
 mod image;
 mod machine;
+mod name;
 mod network;
 mod node;
 mod pod;
@@ -49,6 +51,7 @@ mod volume;
 pub use disk::Floor;
 pub use engine_pod::{Connect, EnginePod, MIRROR_ANNOTATION};
 pub use ground::Ground;
+pub use name::node_name;
 pub use node::{Config, Error, Node};
 pub use pod::quantity::bytes as quantity_bytes;
 pub use pod::spec::LABEL_POD;

@@ -1,4 +1,4 @@
-//! What this machine is called and has.
+//! Properties of this machine: its host name, memory, processors and operating system.
 
 use asb_runtime::Stats;
 use serde_json::{Value, json};
@@ -11,8 +11,8 @@ const LEAST_MEMORY: u64 = 100 << 20;
 /// Ticks per second in `/proc/stat`, on every architecture that we build for.
 const TICKS: u64 = 100;
 
-/// The name of the Node: the host name, in the form of an object name.
-pub fn name() -> String {
+/// The host name, in the form of an object name.
+pub fn host_name() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().to_lowercase();
     let name: String =
         name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '-' }).collect();

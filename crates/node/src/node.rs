@@ -25,7 +25,7 @@ use crate::engine_pod::EnginePod;
 use crate::event::Recorder;
 use crate::ground::Ground;
 use crate::network::{self, Wires};
-use crate::pod::adopt;
+use crate::pod::adopt::{self, Left};
 use crate::pod::common;
 use crate::pod::container::Slot;
 use crate::pod::downward::Ceiling;
@@ -39,6 +39,8 @@ use crate::{heartbeat, http, machine};
 pub struct Config {
     /// Holds images, volumes and the state of every sandbox.
     pub data_dir: PathBuf,
+    /// The name of the Node object: [`node_name`](crate::node_name) of the data directory.
+    pub name: String,
     /// Where images are pulled from.
     pub registries: Registries,
     /// What of the disk is kept free.
@@ -56,6 +58,8 @@ pub struct Node {
 }
 
 pub(crate) struct Shared {
+    /// The name of the Node object.
+    pub name: String,
     pub client: Client,
     pub events: Recorder,
     pub runtime: Native,
@@ -64,8 +68,8 @@ pub(crate) struct Shared {
     pub volumes: Volumes,
     pub disk: Arc<Disk>,
     pub wires: Wires,
-    /// What ran already when the node was opened, until it runs.
-    adopted: Mutex<Vec<Sandbox>>,
+    /// What earlier engines left of Pods, by UID, until the node runs.
+    adopted: Mutex<HashMap<String, Left>>,
     pub ceiling: Ceiling,
     /// Whether privileged containers are run.
     pub allow_privileged: bool,
@@ -116,19 +120,20 @@ impl Node {
     /// A node on this ground. Nothing is started yet.
     pub async fn open(client: Client, ground: Ground) -> Result<Self, Error> {
         let dir = ground.config.data_dir.clone();
-        let volumes =
-            match Volumes::open(client.clone(), &dir, ground.disk.clone(), ground.host_paths.clone()) {
-                Ok(volumes) => volumes,
-                Err(source) => {
-                    ground.close().await;
-                    return Err(Error::Open { what: "volumes", path: dir, source });
-                }
-            };
+        let (events, writing) = Recorder::new(client.clone(), ground.config.name.clone());
+        let (disk, host_paths) = (ground.disk.clone(), ground.host_paths.clone());
+        let volumes = match Volumes::open(client.clone(), events.clone(), &dir, disk, host_paths) {
+            Ok(volumes) => volumes,
+            Err(source) => {
+                ground.close().await;
+                return Err(Error::Open { what: "volumes", path: dir, source });
+            }
+        };
         let Ground { config, disk, images, runtime, wires, adopted, .. } = ground;
-        let (events, writing) = Recorder::new(client.clone());
         // Ends with the last recorder; what was recorded at the end of the engine is still written.
         tokio::spawn(writing);
         let shared = Shared {
+            name: config.name,
             events,
             allow_privileged: config.allow_privileged,
             runtime,
@@ -150,22 +155,26 @@ impl Node {
             adopted: Mutex::default(),
             client,
         };
-        // Known from now on: whatever runs needs its network, even if this engine ends before it has seen a Pod.
-        for sandbox in &adopted {
-            let uid = adopt::pod_of(sandbox);
-            if let Some(slot) = adopt::slot_of(sandbox) {
-                shared.remember(uid, slot, sandbox);
-            } else if common::is(sandbox, uid) {
-                shared.remember_common(uid, sandbox);
+        // Known from now on: a sandbox needs its network, even if this engine ends before it has seen a Pod.
+        for sandbox in adopted {
+            let uid = adopt::pod_of(&sandbox).to_owned();
+            if let Some(slot) = adopt::slot_of(&sandbox) {
+                shared.remember(&uid, slot, &sandbox);
+            } else if common::is(&sandbox, &uid) {
+                shared.remember_common(&uid, &sandbox);
             }
+            let leases = shared.volumes.hold(&sandbox);
+            let mut adopted = shared.adopted();
+            let left = adopted.entry(uid).or_default();
+            left.leases.extend(leases);
+            left.sandboxes.push(sandbox);
         }
-        *shared.adopted() = adopted;
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// The name of this machine's Node object.
-    pub fn name() -> String {
-        machine::name()
+    /// The name of the Node object.
+    pub fn name(&self) -> &str {
+        &self.shared.name
     }
 
     /// `pods/log`, `pods/exec`, `pods/attach`, `pods/portforward` and `pods/proxy`, for the API server.
@@ -205,10 +214,7 @@ impl Node {
 
     /// Takes over what runs here already and runs Pods until the future is dropped.
     pub async fn run(self, ready: impl FnOnce()) -> Result<(), Error> {
-        let mut adopted: HashMap<String, Vec<Sandbox>> = HashMap::new();
-        for sandbox in std::mem::take(&mut *self.shared.adopted()) {
-            adopted.entry(adopt::pod_of(&sandbox).to_owned()).or_default().push(sandbox);
-        }
+        let mut adopted = std::mem::take(&mut *self.shared.adopted());
         self.shared.wires.load(&self.shared.client).await.map_err(Error::Network)?;
         self.register().await.map_err(Error::Register)?;
         let mut tasks = JoinSet::new();
@@ -217,7 +223,7 @@ impl Node {
         tasks.spawn(disk::watch(self.clone()));
         let mut ready = Some(ready);
         let mut pods: HashMap<String, watch::Sender<Desired>> = HashMap::new();
-        let config = watcher::Config::default().fields(&format!("spec.nodeName={}", machine::name()));
+        let config = watcher::Config::default().fields(&format!("spec.nodeName={}", self.name()));
         let mut events =
             watcher(Api::<Pod>::all(self.shared.client.clone()), config).default_backoff().boxed();
         let mut listed = BTreeMap::new();
@@ -249,17 +255,13 @@ impl Node {
                     for (_, pod) in std::mem::take(&mut listed) {
                         self.tell(&mut pods, &mut adopted, &mut tasks, pod);
                     }
-                    // Whatever is left has no Pod any more.
-                    for (_, sandboxes) in adopted.drain() {
-                        self.shared.ending.spawn(adopt::remove_orphans(self.clone(), sandboxes));
-                    }
-                    self.forget_volumes(&pods).await;
+                    self.remove_leftovers(&pods, &mut adopted).await;
                     if let Some(ready) = ready.take() {
                         ready();
                         self.shared.runtime.expect(&self.shared.images.host().root);
                         let node = self.clone();
                         tasks.spawn(async move { node.park().await });
-                        tasks.spawn(heartbeat::run(self.shared.client.clone()));
+                        tasks.spawn(heartbeat::run(self.shared.client.clone(), self.name().to_owned()));
                     }
                 }
                 Ok(Event::Apply(pod)) => self.tell(&mut pods, &mut adopted, &mut tasks, pod),
@@ -276,9 +278,9 @@ impl Node {
     }
 
     /// Once every Pod is known: the rules of sandboxes that run already, all at once.
-    async fn take_over_wires(&self, pods: &BTreeMap<String, Pod>, adopted: &HashMap<String, Vec<Sandbox>>) {
+    async fn take_over_wires(&self, pods: &BTreeMap<String, Pod>, adopted: &HashMap<String, Left>) {
         let wires = &self.shared.wires;
-        for (uid, sandboxes) in adopted {
+        for (uid, Left { sandboxes, .. }) in adopted {
             // Those that ended may have had another address than those that run.
             let runs = |sandbox: &&Sandbox| sandbox.wait().now_or_never().is_none();
             let running = sandboxes.iter().filter(|sandbox| is_wired(sandbox)).find(runs);
@@ -292,22 +294,72 @@ impl Node {
         }
     }
 
-    /// Removes the sandboxes whose Pods went when nobody watched any more.
+    /// Removes the sandboxes whose Pods were deleted after the watch had ended.
     async fn remove_unwanted(&self) {
-        let pods: Api<Pod> = Api::all(self.shared.client.clone());
         // Without an answer they stay, and the next engine finds them.
-        let Ok(listed) = pods.list_metadata(&ListParams::default()).await else { return };
-        let wanted: HashSet<_> = listed.iter().filter_map(|pod| pod.metadata.uid.as_deref()).collect();
+        let Ok(wanted) = self.all_pods().await else { return };
         let Ok(sandboxes) = self.shared.runtime.list().await else { return };
         let unwanted = sandboxes.into_iter().filter(|sandbox| !wanted.contains(adopt::pod_of(sandbox)));
-        adopt::remove_orphans(self.clone(), unwanted.collect()).await;
+        let left = Left { sandboxes: unwanted.collect(), leases: Vec::new() };
+        adopt::remove_orphans(self.clone(), left).await;
+    }
+
+    /// The UIDs of all Pods, whatever Node they are bound to.
+    async fn all_pods(&self) -> Result<HashSet<String>, kube::Error> {
+        let pods: Api<Pod> = Api::all(self.shared.client.clone());
+        let listed = pods.list_metadata(&ListParams::default()).await?;
+        Ok(listed.into_iter().filter_map(|pod| pod.metadata.uid).collect())
+    }
+
+    /// Removes the sandboxes and the directories of Pods that no longer exist. `pods` are those of this Node.
+    ///
+    /// A Pod that is not among them may still exist, bound to another Node. So nothing is removed before a list of all
+    /// Pods says that the Pod is gone; without that list everything stays.
+    async fn remove_leftovers(
+        &self,
+        pods: &HashMap<String, watch::Sender<Desired>>,
+        adopted: &mut HashMap<String, Left>,
+    ) {
+        let mut directories = match self.shared.volumes.pods() {
+            Ok(uids) => uids,
+            Err(error) => {
+                tracing::warn!(%error, "failed to list the directories of Pods");
+                Vec::new()
+            }
+        };
+        directories.retain(|uid| !pods.contains_key(uid));
+        if directories.is_empty() && adopted.is_empty() {
+            return;
+        }
+        let existing = match self.all_pods().await {
+            Ok(uids) => uids,
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(
+                    error,
+                    "failed to list all Pods; sandboxes and volumes without a Pod are kept"
+                );
+                return;
+            }
+        };
+        for uid in adopted.keys().filter(|uid| existing.contains(*uid)) {
+            tracing::warn!(pod = uid, node = self.name(), "keeping the sandboxes of a Pod of another Node");
+        }
+        for (_, left) in adopted.extract_if(|uid, _| !existing.contains(uid)) {
+            self.shared.ending.spawn(adopt::remove_orphans(self.clone(), left));
+        }
+        for uid in directories.iter().filter(|uid| !existing.contains(*uid)) {
+            if let Err(error) = self.shared.volumes.forget_pod(uid).await {
+                tracing::warn!(pod = uid, %error, "failed to remove the volumes of a Pod that no longer exists");
+            }
+        }
     }
 
     /// Hands the latest form of a Pod to its task, which is started if there is none.
     fn tell(
         &self,
         pods: &mut HashMap<String, watch::Sender<Desired>>,
-        adopted: &mut HashMap<String, Vec<Sandbox>>,
+        adopted: &mut HashMap<String, Left>,
         tasks: &mut JoinSet<()>,
         pod: Pod,
     ) {
@@ -326,28 +378,24 @@ impl Node {
             return;
         }
         let (sender, receiver) = watch::channel(desired);
-        let sandboxes = adopted.remove(&uid).unwrap_or_default();
-        tasks.spawn(worker::run(self.clone(), receiver, sandboxes));
+        let left = adopted.remove(&uid).unwrap_or_default();
+        tasks.spawn(worker::run(self.clone(), receiver, left));
         pods.insert(uid, sender);
-    }
-
-    /// emptyDir volumes of Pods that vanished while nobody looked.
-    async fn forget_volumes(&self, pods: &HashMap<String, watch::Sender<Desired>>) {
-        let known = self.shared.volumes.pods().unwrap_or_default();
-        for uid in known.iter().filter(|uid| !pods.contains_key(*uid)) {
-            if let Err(error) = self.shared.volumes.forget_pod(uid).await {
-                tracing::warn!(pod = uid, %error, "volumes of a Pod that is gone were not removed");
-            }
-        }
     }
 
     /// Makes the Node, the StorageClass and the first RuntimeClass of this machine.
     async fn register(&self) -> Result<(), kube::Error> {
         let wires = &self.shared.wires;
         let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(self.shared.client.clone());
-        let before = nodes.get_opt(&machine::name()).await?;
+        let before = nodes.get_opt(self.name()).await?;
         let (missing, closed) = (wires.missing(), wires.closed());
-        let node = heartbeat::node(missing, closed.as_deref(), self.shared.disk.size(), before.as_ref());
+        let node = heartbeat::node(
+            self.name(),
+            missing,
+            closed.as_deref(),
+            self.shared.disk.size(),
+            before.as_ref(),
+        );
         let class = json!({
             "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
             "metadata": {
@@ -362,10 +410,10 @@ impl Node {
         self.ensure::<k8s_openapi::api::node::v1::RuntimeClass>(&drivers::class("native")).await?;
         if before.is_some() {
             let labels = json!({"metadata": {"labels": node["metadata"]["labels"]}});
-            nodes.patch(&machine::name(), &PatchParams::default(), &Patch::Merge(labels)).await?;
+            nodes.patch(self.name(), &PatchParams::default(), &Patch::Merge(labels)).await?;
         }
         let status = json!({"status": node["status"]});
-        nodes.patch_status(&machine::name(), &PatchParams::default(), &Patch::Merge(status)).await?;
+        nodes.patch_status(self.name(), &PatchParams::default(), &Patch::Merge(status)).await?;
         Ok(())
     }
 
@@ -421,14 +469,7 @@ impl Shared {
         }
     }
 
-    /// The directories that sandboxes have mounted.
-    pub fn mounted(&self) -> HashSet<PathBuf> {
-        let all = self.lock();
-        let sandboxes = all.values().flat_map(|it| it.containers.values().chain(&it.common));
-        sandboxes.flat_map(|sandbox| sandbox.spec().mounts.iter().map(|mount| mount.source.clone())).collect()
-    }
-
-    fn adopted(&self) -> std::sync::MutexGuard<'_, Vec<Sandbox>> {
+    fn adopted(&self) -> std::sync::MutexGuard<'_, HashMap<String, Left>> {
         self.adopted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -38,6 +38,7 @@ pub async fn run(data_dir: &DataDir, up: Up) -> anyhow::Result<ExitCode> {
     let mut signals = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
     let node = asb_node::Config {
         data_dir: data_dir.path().to_owned(),
+        name: asb_node::node_name(data_dir.path()).context("failed to find the name of the Node")?,
         registries: up.registries.read()?,
         disk_floor: up.disk_floor,
         host_paths: up.allow_host_path,

@@ -21,7 +21,7 @@ const STORE: &str = "store.redb";
 /// There while a backup is restored.
 const RESTORING: &str = "restoring";
 /// What versions before `format.json` may have left in a directory without a store.
-const KNOWN: [&str; 21] = [
+const KNOWN: [&str; 22] = [
     "lock",
     "engine.json",
     "last.json",
@@ -40,6 +40,7 @@ const KNOWN: [&str; 21] = [
     "network.json",
     "hub.json",
     "outside.log",
+    "node-name",
     "up.log",
     "store.redb",
     "format.json",

@@ -10,6 +10,7 @@
 //! | `api.sock` | the same API, for `asb` by the same user |
 //! | `router.token` | what callers of the router must send |
 //! | `router.key` | signs the links of `asb link`; without the file all links end with the next engine |
+//! | `node-name` | the name of the Node, to which Pods are bound; the host name of the first start |
 //! | `images/`, `sandboxes/`, `volumes/`, `pods/` | the node |
 //! | `drivers.json`, `probe/` | which runtimes work here, and where that is tried |
 //! | `network.json` | names and addresses of the network |

@@ -49,6 +49,44 @@ fn phase(engine: &Engine, what: &str, wanted: &str) {
     eventually(&format!("{what} is {wanted}"), || get(engine, what, "{.status.phase}") == wanted);
 }
 
+/// Pods are bound to a Node by its name. Neither a sandbox nor an emptyDir goes because the machine has another name.
+#[test]
+fn a_machine_that_is_renamed_keeps_its_sandboxes_and_their_files() {
+    let mut engine = Engine::start();
+    let pod = claim("scratch", "1Mi", "").split("---\n").last().unwrap().to_owned();
+    let pod = pod.replace("persistentVolumeClaim: {claimName: scratch}", "emptyDir: {}");
+    assert!(pod.contains("emptyDir"), "{pod}");
+    stdout(&engine.kubectl_apply(&pod));
+    ready(&engine, "pod/scratch");
+    inside(&engine, "scratch", "echo kept > /data/file");
+    let [node, uid] = ["{.spec.nodeName}", "{.metadata.uid}"].map(|path| get(&engine, "pod/scratch", path));
+    let same = |engine: &Engine| {
+        ready(engine, "pod/scratch");
+        assert_eq!(inside(engine, "scratch", "cat /data/file"), "kept\n");
+        assert_eq!(get(engine, "pod/scratch", "{.status.containerStatuses[0].restartCount}"), "0");
+    };
+    engine.kill();
+    engine.restart_as("renamed");
+    same(&engine);
+    assert_eq!(stdout(&engine.kubectl(&["get", "nodes", "-o", "name"])), format!("node/{node}\n"));
+    // An engine of an earlier version stored no name: the Pod is bound to a Node that is not this one, but it exists.
+    engine.kill();
+    let file = engine.data_dir.path().join("node-name");
+    fs::remove_file(&file).unwrap();
+    engine.restart_as("renamed");
+    let kept = engine.data_dir.path().join("pods").join(uid);
+    assert!(kept.is_dir());
+    stdout(&engine.asb(&["down"]));
+    assert!(kept.is_dir());
+    engine.kill();
+    fs::write(&file, format!("{node}\n")).unwrap();
+    engine.restart();
+    same(&engine);
+    delete(&engine, &["pod/scratch"]);
+    assert!(!kept.exists());
+    engine.stop();
+}
+
 #[test]
 fn a_claim_that_is_deleted_under_a_sandbox_stays_until_the_sandbox_is_gone() {
     let engine = Engine::start();
@@ -227,6 +265,150 @@ fn a_sandbox_whose_volume_is_gone_is_not_ready_and_says_so() {
     let events =
         || stdout(&engine.kubectl(&["get", "events", "--field-selector", "involvedObject.name=keeper"]));
     eventually("both are told of", || events().contains("VolumeLost") && events().contains("VolumeReplaced"));
+    engine.stop();
+}
+
+/// What a container of a Pod waits for.
+fn waits_for(engine: &Engine, pod: &str, message: &str) {
+    eventually(message, || {
+        let waiting = "{.status.containerStatuses[0].state.waiting.message}";
+        get(engine, &format!("pod/{pod}"), waiting).contains(message)
+    });
+}
+
+#[test]
+fn a_volume_that_a_claim_has_is_never_given_to_another_claim() {
+    let engine = Engine::start();
+    let volume = pod_with_data(&engine, "first");
+    let (pv, uid) = (format!("pv/{volume}"), get(&engine, "pvc/first", "{.metadata.uid}"));
+    let is_bound_again = || {
+        eventually("the volume is bound to its claim again", || {
+            get(&engine, &pv, "{.spec.claimRef.uid} {.status.phase}") == format!("{uid} Bound")
+        });
+        phase(&engine, "pvc/first", "Bound");
+    };
+    patch(&engine, &pv, r#"{"spec":{"claimRef":null}}"#);
+    assert_ne!(pod_with_data(&engine, "second"), volume);
+    is_bound_again();
+    // The object is forced away, and created again without the reference.
+    let mut again: Value =
+        serde_json::from_str(&stdout(&engine.kubectl(&["get", &pv, "-o", "json"]))).unwrap();
+    delete(&engine, &[&pv, "--wait=false"]);
+    patch(&engine, &pv, r#"{"metadata":{"finalizers":null}}"#);
+    phase(&engine, "pvc/first", "Lost");
+    again["metadata"] = json!({"name": volume, "annotations": again["metadata"]["annotations"]});
+    again["spec"].as_object_mut().unwrap().remove("claimRef");
+    again.as_object_mut().unwrap().remove("status");
+    stdout(&engine.kubectl_apply(&again.to_string()));
+    assert_ne!(pod_with_data(&engine, "third"), volume);
+    is_bound_again();
+    // Nor does a claim get it that asks for it by name, while the reference is missing.
+    patch(&engine, &pv, r#"{"spec":{"claimRef":null}}"#);
+    stdout(&engine.kubectl_apply(&claim("thief", "1Mi", &format!(", volumeName: {volume}"))));
+    waits_for(&engine, "thief", "already bound to a different claim");
+    is_bound_again();
+    // It is given away by hand: the claim that had it is lost, and its data outlives the other claim.
+    stdout(&engine.kubectl_apply(&claim("heir", "1Mi", ", storageClassName: \"\"")));
+    let heir = get(&engine, "pvc/heir", "{.metadata.uid}");
+    let reference = json!({"spec": {"claimRef": {"name": "heir", "namespace": "default", "uid": heir}}});
+    patch(&engine, &pv, &reference.to_string());
+    phase(&engine, "pvc/first", "Lost");
+    delete(&engine, &["pod/heir", "pvc/heir"]);
+    phase(&engine, &pv, "Released");
+    assert_eq!(fs::read_to_string(directory(&engine, &volume).join("file")).unwrap(), "kept\n");
+    assert_eq!(inside(&engine, "first", "cat /data/file"), "kept\n");
+    delete(&engine, &["pods,pvc", "--all"]);
+    eventually("the claim is gone", || !directory(&engine, &volume).exists());
+    engine.stop();
+}
+
+#[test]
+fn volumes_that_are_not_in_the_data_directory_are_neither_chosen_nor_reached() {
+    let engine = Engine::start();
+    // As the Kubernetes tutorial makes one.
+    let foreign = "apiVersion: v1\nkind: PersistentVolume\nmetadata: {name: task-pv}\nspec: {storageClassName: local, \
+                   capacity: {storage: 10Gi}, accessModes: [ReadWriteOnce], hostPath: {path: /mnt/data}}\n";
+    stdout(&engine.kubectl_apply(foreign));
+    phase(&engine, "pv/task-pv", "Available");
+    assert_ne!(pod_with_data(&engine, "own"), "task-pv");
+    stdout(&engine.kubectl_apply(&claim("other", "1Mi", ", volumeName: task-pv")));
+    waits_for(&engine, "other", "\"task-pv\" is not of the provisioner \"asb/local\"");
+    for (name, path) in [("up", ".."), ("home", "../../../home"), ("root", "/")] {
+        let applied = engine.kubectl_apply(&claim(name, "1Mi", &format!(", volumeName: {path:?}")));
+        // The API server may know better than the node.
+        if applied.status.success() {
+            waits_for(&engine, name, "is not the name of a directory");
+        }
+    }
+    delete(&engine, &["pods,pvc", "--all"]);
+    delete(&engine, &["pv/task-pv"]);
+    engine.stop();
+}
+
+/// Neither a source that goes while it is read, nor a destination that goes while it is written, leaves anything.
+#[test]
+fn a_clone_whose_claims_are_deleted_meanwhile_leaves_no_directory() {
+    let engine = Engine::start();
+    pod_with_data(&engine, "source");
+    inside(&engine, "source", "cd /data && for i in $(seq 3000); do echo $i > $i; done");
+    for round in 0..4 {
+        let name = format!("clone-{round}");
+        stdout(&engine.kubectl_apply(&claim(&name, "64Mi", &crate::volume::clone_of("source"))));
+        let pvc = format!("pvc/{name}");
+        delete(&engine, &[&pvc, "--wait=false"]);
+        patch(&engine, &pvc, r#"{"metadata":{"finalizers":null}}"#);
+        if round == 3 {
+            delete(&engine, &["pvc/source", "--wait=false"]);
+            patch(&engine, "pvc/source", r#"{"metadata":{"finalizers":null}}"#);
+        }
+        delete(&engine, &[&format!("pod/{name}")]);
+    }
+    assert_eq!(inside(&engine, "source", "cat /data/file"), "kept\n");
+    delete(&engine, &["pod/source"]);
+    let volumes = engine.data_dir.path().join("volumes");
+    eventually("nothing is left", || fs::read_dir(&volumes).unwrap().count() == 0);
+    engine.stop();
+}
+
+#[test]
+fn a_removal_that_fails_is_told_and_does_not_hold_up_others() {
+    let engine = Engine::start();
+    let volume = pod_with_data(&engine, "stuck");
+    let other = pod_with_data(&engine, "other");
+    let busy = directory(&engine, &volume).join("busy");
+    fs::create_dir(&busy).unwrap();
+    let mounted = |args: &[&str]| {
+        let done = std::process::Command::new(args[0]).args(&args[1..]).arg(&busy).status().unwrap();
+        assert!(done.success(), "{args:?}");
+    };
+    mounted(&["mount", "-t", "tmpfs", "tmpfs"]);
+    delete(&engine, &["pod/stuck", "pvc/stuck"]);
+    phase(&engine, &format!("pv/{volume}"), "Failed");
+    let events = ["get", "events", "--field-selector", "reason=VolumeFailedDelete"];
+    eventually("the failure is told", || stdout(&engine.kubectl(&events)).contains(&volume));
+    delete(&engine, &["pod/other", "pvc/other"]);
+    eventually("the other is removed", || !directory(&engine, &other).exists());
+    mounted(&["umount"]);
+    eventually("the volume is removed", || !directory(&engine, &volume).exists());
+    engine.stop();
+}
+
+#[test]
+fn a_sandbox_that_mounts_a_claim_of_the_user_says_when_it_is_lost() {
+    let engine = Engine::start();
+    stdout(&engine.kubectl_apply(&claim("mine", "1Mi", "")));
+    ready(&engine, "pod/mine");
+    delete(&engine, &["pod/mine"]);
+    let (before, _) = KEEPER.split_once("  volumeClaimTemplates").unwrap();
+    let volumes = "      volumes: [{name: data, persistentVolumeClaim: {claimName: mine}}]\n";
+    stdout(&engine.kubectl_apply(&format!("{before}{volumes}")));
+    ready(&engine, "sandbox/keeper");
+    inside(&engine, "keeper", "echo kept > /data/file");
+    delete(&engine, &["pvc/mine", "--wait=false"]);
+    patch(&engine, "pvc/mine", r#"{"metadata":{"finalizers":null}}"#);
+    let reason = || get(&engine, "sandbox/keeper", "{.status.conditions[?(@.type=='Ready')].reason}");
+    eventually("the loss of the claim is told", || reason() == "VolumeLost");
+    assert_eq!(inside(&engine, "keeper", "cat /data/file"), "kept\n");
     engine.stop();
 }
 

@@ -59,6 +59,15 @@ impl Engine {
         (self.child, self.info) = up_by(command);
     }
 
+    /// The same on a machine of this name.
+    pub fn restart_as(&mut self, host: &str) {
+        let rename = "name=$1; shift; echo $name > /proc/sys/kernel/hostname && exec \"$0\" \"$@\"";
+        let mut command = Command::new("unshare");
+        command.args(["--uts", "sh", "-c", rename, ASB, host, "up", "--json"]);
+        command.env("ASB_DATA_DIR", self.data_dir.path()).stdin(Stdio::null()).stdout(Stdio::piped());
+        (self.child, self.info) = up_by(command);
+    }
+
     /// How many files, sockets and so on the engine has open.
     pub fn descriptors(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).expect("the engine runs").count()

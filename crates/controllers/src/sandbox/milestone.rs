@@ -60,7 +60,7 @@ pub fn judge(
     happened
 }
 
-/// What users are told of beside the status, once when it begins: more than one Pod, a lost volume.
+/// The event for a problem that starts with this status: more than one Pod, a lost volume.
 pub fn event(before: Option<&SandboxStatus>, after: &SandboxStatus) -> Option<Event> {
     [reason::MULTIPLE_PODS, reason::VOLUME_LOST].into_iter().find_map(|reason| {
         let trouble = |status| get(status, condition::READY).filter(|ready| ready.reason == reason);
@@ -70,7 +70,7 @@ pub fn event(before: Option<&SandboxStatus>, after: &SandboxStatus) -> Option<Ev
     })
 }
 
-/// What users are told when a claim is made in place of one that is gone: the sandbox starts without what it had.
+/// The event for a claim that was created in place of a deleted one: the sandbox starts without its files.
 pub fn replaced(claim: &str) -> Event {
     Event {
         kind: Type::Warning,

@@ -23,6 +23,8 @@ mod tests;
 mod trouble;
 mod volume;
 
+pub(crate) use volume::mounted as mounted_claims;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,10 +34,10 @@ use kube::{Client, Resource};
 use tracing::{Instrument, Span};
 
 use crate::Config;
-use crate::caches::{BY_NAME_HASH, BY_OWNER, Caches};
+use crate::caches::{BY_NAME_HASH, BY_OWNER, Caches, MOUNTS_CLAIMS};
 use crate::event::Recorder;
 use crate::memory::Memories;
-use crate::object::{Key, controller_of, is_kind};
+use crate::object::{Key, VolumeClaim, controller_of, is_kind};
 use crate::queue::{Outcome, Queue};
 use crate::{cache, run, trace};
 use apply::MANAGER;
@@ -66,6 +68,7 @@ pub async fn run(client: Client, caches: Arc<Caches>, config: Config) {
         caches.pods.listen(run::waker(&queue, sandbox_of)),
         caches.services.listen(run::waker(&queue, sandbox_of)),
         caches.volume_claims.listen(run::waker(&queue, sandbox_of)),
+        caches.volume_claims.listen(mounters_waker(&queue, &caches)),
     );
     let (events, telling) = Recorder::new(client.clone(), MANAGER, config.sandbox_events);
     let memories = Memories::default();
@@ -92,6 +95,29 @@ fn sandbox_of(child: &impl Resource) -> Option<Key> {
         None => {
             let ours = meta.labels.as_ref()?.keys().any(|label| key::is_reserved_label(label));
             ours.then(|| Key::new(namespace, meta.name.as_deref().unwrap_or_default()))
+        }
+    }
+}
+
+/// Wakes the Sandboxes whose Pods mount a claim that was made, has another phase, or is gone.
+fn mounters_waker(
+    queue: &Arc<Queue<Key>>,
+    caches: &Arc<Caches>,
+) -> impl Fn(&cache::Change<VolumeClaim>) + use<> {
+    // The cache of claims holds this listener.
+    let (queue, caches) = (queue.clone(), Arc::downgrade(caches));
+    move |change| {
+        let phase = |claim: &Option<Arc<VolumeClaim>>| claim.as_ref().map(|it| it.status.phase.clone());
+        let Some(caches) = caches.upgrade() else { return };
+        let Some(claim) = change.sides().next().filter(|_| phase(&change.before) != phase(&change.after))
+        else {
+            return;
+        };
+        let Key { namespace, name } = Key::of(&**claim);
+        for sandbox in caches.sandboxes.find(MOUNTS_CLAIMS, &namespace) {
+            if volume::mounted(&sandbox).any(|mounted| mounted == name) {
+                queue.add(Key::of(&*sandbox));
+            }
         }
     }
 }
@@ -181,13 +207,16 @@ async fn pass(
         }
     }
     let mut plan = plan::plan(sandbox, &seen, now);
-    for claim in volume::replaced(sandbox, &plan) {
-        world.events.record(sandbox, &milestone::replaced(claim));
-    }
+    let replaced: Vec<_> = volume::replaced(sandbox, &plan).map(str::to_owned).collect();
     defer::pod_patch(&mut plan, &mut memory.drift, world.config.write_behind, now);
     let mut problems = std::mem::take(&mut plan.problems);
     let namespace = sandbox.metadata.namespace.as_deref().unwrap_or_default();
     problems.extend(apply::apply(world, namespace, std::mem::take(&mut plan.actions), met).await);
+    let was_met = |name: &str| met.volume_claims.iter().any(|it| it.metadata.name.as_deref() == Some(name));
+    let was_made = |name: &str| world.caches.volume_claims.get(&Key::new(namespace, name)).is_some();
+    for claim in replaced.iter().filter(|name| was_made(name) && !was_met(name)) {
+        world.events.record(sandbox, &milestone::replaced(claim));
+    }
     (plan, problems)
 }
 
@@ -248,6 +277,12 @@ impl World {
             volume_claims: volume::names(sandbox)
                 .map(|name| self.caches.volume_claims.get(&named(&name)))
                 .collect(),
+            mounted_claims: match self.caches.has_all_volume_claims() {
+                true => volume::mounted(sandbox)
+                    .map(|name| (name.to_owned(), self.caches.volume_claims.get(&named(name))))
+                    .collect(),
+                false => Vec::new(),
+            },
             retry: None,
             rivals: self.rivals(sandbox),
         };

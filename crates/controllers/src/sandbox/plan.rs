@@ -30,6 +30,8 @@ pub struct Seen {
     pub service: Option<Arc<Service>>,
     /// One entry per volume claim template, in their order.
     pub volume_claims: Vec<Option<Arc<VolumeClaim>>>,
+    /// The other claims that the Pod template mounts, by name. Empty if not all claims are watched.
+    pub mounted_claims: Vec<(String, Option<Arc<VolumeClaim>>)>,
     /// Whether and when the tracked Pod, which failed, is made again.
     pub retry: Option<Retry>,
     pub rivals: Rivals,

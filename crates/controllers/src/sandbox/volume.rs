@@ -39,12 +39,32 @@ pub fn lost(sandbox: &Sandbox, seen: &Seen) -> Option<String> {
         None => Some(format!(
             "PersistentVolumeClaim {name:?} is gone; suspend and resume the sandbox to give it a new, empty volume"
         )),
-        Some(claim) if claim.status.phase == "Lost" => {
-            Some(format!("PersistentVolumeClaim {name:?} has lost its PersistentVolume"))
-        }
-        Some(_) => None,
+        Some(claim) => has_lost(&name, claim),
     };
-    names(sandbox).zip(&seen.volume_claims).find_map(missing)
+    let mounted = |(name, claim): &(String, Option<Arc<VolumeClaim>>)| match claim {
+        None => Some(format!(
+            "PersistentVolumeClaim {name:?} is gone; create it again, then suspend and resume the sandbox"
+        )),
+        Some(claim) => has_lost(name, claim),
+    };
+    let own = names(sandbox).zip(&seen.volume_claims).find_map(missing);
+    own.or_else(|| seen.mounted_claims.iter().find_map(mounted))
+}
+
+fn has_lost(name: &str, claim: &VolumeClaim) -> Option<String> {
+    let lost = claim.status.phase == "Lost";
+    lost.then(|| format!("PersistentVolumeClaim {name:?} has lost its PersistentVolume"))
+}
+
+/// The names of the claims that the Pod mounts and that the Sandbox does not make.
+pub fn mounted(sandbox: &Sandbox) -> impl Iterator<Item = &str> {
+    let templates = sandbox.spec.volume_claims();
+    let volumes = sandbox.spec.pod_template.spec.get("volumes").and_then(Value::as_array);
+    // A volume with the name of a template gives way to the claim of that template.
+    let gives_way =
+        |volume: &&Value| templates.iter().any(|template| volume["name"] == template.metadata.name.as_str());
+    let volumes = volumes.into_iter().flatten().filter(move |volume| !gives_way(volume));
+    volumes.filter_map(|volume| volume["persistentVolumeClaim"]["claimName"].as_str())
 }
 
 /// Claims of this plan that replace one that an earlier Pod of the Sandbox had.

@@ -15,8 +15,9 @@ use tokio::time::Instant;
 
 use super::Tenant;
 use super::measure::{apart, found};
-use crate::event;
+use crate::event::Recorder;
 use crate::pod::quantity::bytes;
+use crate::volume::below;
 
 const FIRST: Duration = Duration::from_secs(10);
 /// Between two looks at what claims hold.
@@ -53,8 +54,11 @@ pub async fn of(client: &Client, tenants: &BTreeMap<String, Arc<Tenant>>) -> Vec
 
 /// What claims hold, by volume.
 pub fn sizes(volumes: &Path, claimed: &[String], enough: Enough) -> BTreeMap<String, Size> {
-    let size = |name: &String| (name.clone(), found(tree::measure(&volumes.join(name), enough)));
-    claimed.iter().map(size).collect()
+    let size = |name: &String| {
+        let path = below(volumes, name).ok()?;
+        Some((name.clone(), found(tree::measure(&path, enough))))
+    };
+    claimed.iter().filter_map(size).collect()
 }
 
 /// Looks at claims every now and then.
@@ -86,7 +90,7 @@ impl Look {
     }
 
     /// Tells of claims that hold too much, once until they do not.
-    pub async fn tell(&mut self, client: &Client, seen: Seen) {
+    pub fn tell(&mut self, events: &Recorder, seen: Seen) {
         let uid = |claim: &PersistentVolumeClaim| claim.metadata.uid.clone().unwrap_or_default();
         let over: HashSet<_> = seen.over.iter().map(uid).collect();
         for claim in seen.over.iter().filter(|claim| !self.told.contains(&uid(claim))) {
@@ -95,7 +99,7 @@ impl Look {
                 "The volume holds more than the {asked} of spec.resources.requests.storage, which is no hard limit here; \
                  remove files, or make a larger claim"
             );
-            event::warn_of_claim(client, claim, "VolumeOverRequest", &message).await;
+            events.warn_of_claim(claim, "VolumeOverRequest", message);
         }
         self.told = over;
         self.due = Some(Instant::now() + AGAIN.max(seen.took * SHARE));
@@ -113,7 +117,8 @@ pub async fn look(
     let over = apart(move || {
         let over = |it: &Claimed| {
             let Some((most, _)) = requested(&it.claim) else { return false };
-            let (path, enough) = (volumes.join(&it.volume), Enough { bytes: Some(most), until: None });
+            let Ok(path) = below(&volumes, &it.volume) else { return false };
+            let enough = Enough { bytes: Some(most), until: None };
             quota::limit_of(&path).is_none() && found(tree::measure(&path, enough)).bytes > most
         };
         claimed.into_iter().filter(over).map(|it| it.claim).collect()

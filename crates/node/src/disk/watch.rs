@@ -101,7 +101,7 @@ impl Watch {
                 self.due.insert(uid, Some(Instant::now() + AGAIN.max(took * SHARE)));
             }
             Some(Ok(seen)) = self.looking.join_next() => {
-                self.excess.tell(&self.node.shared.client, seen).await;
+                self.excess.tell(&self.node.shared.events, seen);
             }
             () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => {}
         }
@@ -211,7 +211,7 @@ impl Watch {
         let patch =
             json!({"status": {"conditions": [machine::disk_pressure(shortage.map(ToString::to_string))]}});
         let told =
-            nodes.patch_status(&machine::name(), &PatchParams::default(), &Patch::Strategic(patch)).await;
+            nodes.patch_status(self.node.name(), &PatchParams::default(), &Patch::Strategic(patch)).await;
         match told {
             Ok(_) => {
                 self.told = shortage.is_some();

@@ -6,12 +6,14 @@
 mod series;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{
+    Event, EventSource, ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource, ResourceExt};
@@ -19,7 +21,6 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::machine;
 use crate::pod::container::Slot;
 use series::{Series, Write};
 
@@ -61,14 +62,18 @@ struct Note {
 pub struct Recorder {
     notes: mpsc::Sender<Note>,
     pace: Arc<Pace>,
+    node: Arc<str>,
 }
 
 impl Recorder {
-    /// A recorder, and the work of writing what it takes, which ends with the last clone of the recorder.
-    pub fn new(client: Client) -> (Self, impl Future<Output = ()>) {
+    /// A recorder of the node of this name, and the work of writing what it takes, which ends with the last clone of the
+    /// recorder.
+    pub fn new(client: Client, node: String) -> (Self, impl Future<Output = ()>) {
         let (notes, queue) = mpsc::channel(BACKLOG);
         let pace = Arc::new(Pace { origin: Instant::now(), last: AtomicU64::new(0) });
-        (Self { notes, pace: pace.clone() }, write_all(client, queue, pace))
+        let node: Arc<str> = node.into();
+        let writer = Writer { client, node: node.clone() };
+        (Self { notes, pace: pace.clone(), node }, write_all(writer, queue, pace))
     }
 
     /// A container is being started: what waits to be written can wait a little longer.
@@ -98,14 +103,23 @@ impl Recorder {
     /// Records that a Pod was bound to this node.
     pub fn scheduled(&self, pod: &Pod) {
         let place = format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any());
-        let message = format!("Successfully assigned {place} to {}", node_name());
+        let message = format!("Successfully assigned {place} to {}", self.node);
         self.record(Source::Scheduler, Type::Normal, about(pod), "Scheduled", message);
     }
 
-    /// Records what became of a claim.
-    pub fn claim(&self, claim: &PersistentVolumeClaim, well: bool, reason: &'static str, message: String) {
-        let kind = if well { Type::Normal } else { Type::Warning };
-        self.record(Source::Volumes, kind, about(claim), reason, message);
+    /// Records that something about a claim went as it should.
+    pub fn tell_of_claim(&self, claim: &PersistentVolumeClaim, reason: &'static str, message: String) {
+        self.record(Source::Volumes, Type::Normal, about(claim), reason, message);
+    }
+
+    /// Records a warning about a claim.
+    pub fn warn_of_claim(&self, claim: &PersistentVolumeClaim, reason: &'static str, message: String) {
+        self.record(Source::Volumes, Type::Warning, about(claim), reason, message);
+    }
+
+    /// Records a warning about a volume.
+    pub fn warn_of_volume(&self, volume: &PersistentVolume, reason: &'static str, message: String) {
+        self.record(Source::Volumes, Type::Warning, about(volume), reason, message);
     }
 
     fn record(
@@ -120,26 +134,6 @@ impl Recorder {
         // A full backlog drops it: an event must never hold up what it tells of.
         let _ = self.notes.try_send(Note { source, kind, reason, message, about, at, taken });
     }
-}
-
-/// Records a warning about a claim at once. A lost event is no reason to stop: it is only logged.
-pub async fn warn_of_claim(
-    client: &Client,
-    claim: &PersistentVolumeClaim,
-    reason: &'static str,
-    message: &str,
-) {
-    let note = Note {
-        source: Source::Kubelet,
-        kind: Type::Warning,
-        reason,
-        message: message.to_owned(),
-        about: about(claim),
-        at: Timestamp::now(),
-        taken: Instant::now(),
-    };
-    let stamp = u64::try_from(note.at.as_nanosecond()).unwrap_or_default();
-    create(client, &note, stamp).await;
 }
 
 /// When events are written: not while containers start.
@@ -162,17 +156,17 @@ impl Pace {
     }
 }
 
-async fn write_all(client: Client, mut notes: mpsc::Receiver<Note>, pace: Arc<Pace>) {
+async fn write_all(writer: Writer, mut notes: mpsc::Receiver<Note>, pace: Arc<Pace>) {
     let mut series = Series::default();
     while let Some(note) = notes.recv().await {
         pace.quiet(note.taken).await;
         match series.note(key(&note), note.at) {
-            Write::Create { stamp } => create(&client, &note, stamp).await,
+            Write::Create { stamp } => writer.create(&note, stamp).await,
             Write::Count { stamp, count } => {
-                if !patch(&client, &note, stamp, count).await {
+                if !writer.count(&note, stamp, count).await {
                     series.forget(key(&note));
                     if let Write::Create { stamp } = series.note(key(&note), note.at) {
-                        create(&client, &note, stamp).await;
+                        writer.create(&note, stamp).await;
                     }
                 }
             }
@@ -189,36 +183,42 @@ fn key(note: &Note) -> u64 {
     hasher.finish()
 }
 
-async fn create(client: &Client, note: &Note, stamp: u64) {
-    let event = object(note, stamp);
-    if let Err(error) = api(client, note).create(&PostParams::default(), &event).await {
-        let about = note.about.name.as_deref().unwrap_or_default();
-        tracing::warn!(
-            about,
-            reason = note.reason,
-            error = &error as &dyn std::error::Error,
-            "event not recorded"
-        );
-    }
+/// Writes events of the node of this name.
+struct Writer {
+    client: Client,
+    node: Arc<str>,
 }
 
-/// Counts the event once more; whether it is still there.
-async fn patch(client: &Client, note: &Note, stamp: u64, count: u32) -> bool {
-    let patch = json!({"count": count, "lastTimestamp": Time(note.at)});
-    let written =
-        api(client, note).patch(&name(note, stamp), &PatchParams::default(), &Patch::Merge(patch)).await;
-    match written {
-        Err(kube::Error::Api(status)) if status.code == 404 => false,
-        Err(error) => {
-            tracing::debug!(error = &error as &dyn std::error::Error, "event not counted");
-            true
+impl Writer {
+    async fn create(&self, note: &Note, stamp: u64) {
+        let event = object(note, &self.node, stamp);
+        if let Err(error) = self.api(note).create(&PostParams::default(), &event).await {
+            let about = note.about.name.as_deref().unwrap_or_default();
+            tracing::warn!(
+                about,
+                reason = note.reason,
+                error = &error as &dyn std::error::Error,
+                "event not recorded"
+            );
         }
-        Ok(_) => true,
     }
-}
 
-fn api(client: &Client, note: &Note) -> Api<Event> {
-    Api::namespaced(client.clone(), note.about.namespace.as_deref().unwrap_or("default"))
+    /// Counts the event once more; whether it is still there.
+    async fn count(&self, note: &Note, stamp: u64, count: u32) -> bool {
+        let patch = Patch::Merge(json!({"count": count, "lastTimestamp": Time(note.at)}));
+        match self.api(note).patch(&name(note, stamp), &PatchParams::default(), &patch).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => false,
+            Err(error) => {
+                tracing::debug!(error = &error as &dyn std::error::Error, "event not counted");
+                true
+            }
+            Ok(_) => true,
+        }
+    }
+
+    fn api(&self, note: &Note) -> Api<Event> {
+        Api::namespaced(self.client.clone(), note.about.namespace.as_deref().unwrap_or("default"))
+    }
 }
 
 /// As client-go names them.
@@ -226,9 +226,9 @@ fn name(note: &Note, stamp: u64) -> String {
     format!("{}.{stamp:x}", note.about.name.as_deref().unwrap_or_default())
 }
 
-fn object(note: &Note, stamp: u64) -> Event {
+fn object(note: &Note, node: &str, stamp: u64) -> Event {
     let (component, host, action) = match note.source {
-        Source::Kubelet => ("kubelet", Some(node_name().to_owned()), None),
+        Source::Kubelet => ("kubelet", Some(node.to_owned()), None),
         Source::Scheduler => ("default-scheduler", None, Some("Binding".to_owned())),
         Source::Volumes => ("persistentvolume-controller", None, None),
     };
@@ -243,7 +243,7 @@ fn object(note: &Note, stamp: u64) -> Event {
         event_time: action.is_some().then_some(MicroTime(note.at)),
         action,
         reporting_component: Some(component.to_owned()),
-        reporting_instance: Some(host.clone().unwrap_or_else(|| format!("{component}-{}", node_name()))),
+        reporting_instance: Some(host.clone().unwrap_or_else(|| format!("{component}-{node}"))),
         source: Some(EventSource { component: Some(component.to_owned()), host }),
         first_timestamp: Some(Time(note.at)),
         last_timestamp: Some(Time(note.at)),
@@ -270,11 +270,6 @@ fn container(pod: &Pod, slot: Slot) -> ObjectReference {
     ObjectReference { field_path: Some(format!("spec.{list}{{{name}}}")), ..about(pod) }
 }
 
-fn node_name() -> &'static str {
-    static NAME: OnceLock<String> = OnceLock::new();
-    NAME.get_or_init(machine::name)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -295,15 +290,15 @@ mod tests {
 
     #[test]
     fn event_names_the_container_and_comes_from_the_kubelet() {
-        let event = json!(object(&note(Source::Kubelet, container(&pod(), Slot::Init(0))), 0xabc));
+        let event = json!(object(&note(Source::Kubelet, container(&pod(), Slot::Init(0))), "here", 0xabc));
         assert_eq!(event["metadata"]["name"], "box.abc");
         let about = &event["involvedObject"];
         assert_eq!((&about["kind"], &about["uid"]), (&json!("Pod"), &json!("u")));
         assert_eq!(about["fieldPath"], "spec.initContainers{side}");
         assert!(about["resourceVersion"].is_null());
         assert_eq!((&event["source"]["component"], &event["count"]), (&json!("kubelet"), &json!(1)));
-        assert_eq!(event["source"]["host"], node_name());
-        let scheduled = json!(object(&note(Source::Scheduler, about_pod()), 1));
+        assert_eq!(event["source"]["host"], "here");
+        let scheduled = json!(object(&note(Source::Scheduler, about_pod()), "here", 1));
         assert_eq!(scheduled["source"]["component"], "default-scheduler");
         assert_eq!((&scheduled["action"], scheduled["eventTime"].is_string()), (&json!("Binding"), true));
     }

@@ -32,13 +32,13 @@ pub async fn pods(State(node): State<Node>, Extension(meter): Shared) -> Result<
     Ok(list("PodMetricsList", items))
 }
 
-pub async fn nodes(Extension(meter): Shared) -> axum::Json<Value> {
+pub async fn nodes(State(node): State<Node>, Extension(meter): Shared) -> axum::Json<Value> {
     let usage = of_machine(&meter.machine).await;
     let item = json!({
         "kind": "NodeMetrics", "apiVersion": VERSION,
         "metadata": {
-            "name": machine::name(), "creationTimestamp": Timestamp::now(),
-            "labels": {"kubernetes.io/hostname": machine::name(), "kubernetes.io/os": "linux"},
+            "name": node.name(), "creationTimestamp": Timestamp::now(),
+            "labels": {"kubernetes.io/hostname": node.name(), "kubernetes.io/os": "linux"},
         },
         "timestamp": Timestamp::now(), "window": window(usage.window), "usage": quantities(&usage),
     });
@@ -54,7 +54,7 @@ pub async fn summary(
     let now = Timestamp::now();
     let pods: Vec<_> = pods?.iter().map(|pod| pod.summary(now)).collect();
     let mut of_node = counters(&machine, now);
-    of_node["nodeName"] = machine::name().into();
+    of_node["nodeName"] = node.name().into();
     Ok(axum::Json(json!({"node": of_node, "pods": pods})))
 }
 
@@ -145,7 +145,7 @@ impl Measured {
 }
 
 async fn of_machine(samples: &Samples) -> Usage {
-    let subject = Subject { key: machine::name(), started: None, what: () };
+    let subject = Subject { key: "machine".to_owned(), started: None, what: () };
     let measured = samples.measure(vec![subject], |()| machine::stats()).await;
     measured
         .first()

@@ -1,6 +1,6 @@
-//! Taking over what an earlier engine left of a Pod, and removing what nobody wants any more.
+//! Takes over what an earlier engine left of a Pod, and removes sandboxes whose Pod is gone.
 //!
-//! All that must be known is found: how far a Pod is in the records of its sandboxes and in its archive; whether hooks
+//! Nothing has to be remembered: how far a Pod is in the records of its sandboxes and in its archive; whether hooks
 //! and probes were through, in the status that the earlier engine wrote.
 
 use std::collections::HashSet;
@@ -23,6 +23,15 @@ use super::start::{Place, is_wired};
 use super::watch::finished;
 use super::worker::Worker;
 use crate::node::{Node, uid};
+use crate::volume::Lease;
+
+/// What an earlier engine left of one Pod.
+#[derive(Default)]
+pub struct Left {
+    pub sandboxes: Vec<Sandbox>,
+    /// Of the claimed volumes that they have mounted.
+    pub leases: Vec<Lease>,
+}
 
 /// The UID of the Pod that a sandbox is part of.
 pub fn pod_of(sandbox: &Sandbox) -> &str {
@@ -138,7 +147,9 @@ fn take_place(worker: &mut Worker, sandboxes: &[Sandbox]) {
             Ok(Some(namespace)) => held = Some((sandbox, Some(namespace))),
             Ok(None) if held.is_none() => held = Some((sandbox, None)),
             Ok(None) => {}
-            Err(error) => tracing::warn!(sandbox = %sandbox.id(), %error, "its network cannot be looked at"),
+            Err(error) => {
+                tracing::warn!(sandbox = %sandbox.id(), %error, "failed to open the sandbox's network namespace")
+            }
         }
     }
     let Some((sandbox, namespace)) = held else { return };
@@ -173,7 +184,7 @@ pub fn leave(node: &Node, pod_uid: &str, address: Ipv4Addr, wired: bool) {
 }
 
 /// Removes sandboxes whose Pod does not exist any more, with their addresses.
-pub async fn remove_orphans(node: Node, sandboxes: Vec<Sandbox>) {
+pub async fn remove_orphans(node: Node, Left { sandboxes, leases }: Left) {
     let mut addresses = HashSet::new();
     for sandbox in &sandboxes {
         tracing::info!(sandbox = %sandbox.id(), "removing a sandbox without a Pod");
@@ -181,6 +192,7 @@ pub async fn remove_orphans(node: Node, sandboxes: Vec<Sandbox>) {
         addresses.extend(address.map(|address| (pod_of(sandbox).to_owned(), address, is_wired(sandbox))));
     }
     remove(&node, sandboxes).await;
+    drop(leases);
     for (uid, address, wired) in addresses {
         node.shared.wires.leave(&uid, address, wired).await;
     }

@@ -14,7 +14,7 @@ const REJECTED: &str = "Pod was rejected: ";
 const REJECTIONS: [&str; 6] =
     ["OutOfcpu", "OutOfmemory", "OutOfephemeral-storage", "OutOfpods", "NodeAffinity", "TaintToleration"];
 
-/// What an evicted Pod has to end by itself, as with the kubelet: it may be filling the disk.
+/// The grace period of an evicted Pod, as short as the kubelet's: the Pod may be filling the disk.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Why an earlier engine evicted a Pod, if it did.

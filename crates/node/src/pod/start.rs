@@ -18,8 +18,8 @@ use super::plan::Finished;
 use super::spec::{self, LABEL_ALONE, Parts, Refusal};
 use super::volumes::{Prepared, Sources};
 use super::watch::{News, Reporter};
-use super::{adopt, common, kernel, support, weaker};
-use crate::claims;
+use super::{adopt, common, ids, kernel, support, weaker};
+use crate::claim_events;
 use crate::failure::with_causes;
 use crate::image::{self, Found, Held};
 use crate::network::Wire;
@@ -139,7 +139,7 @@ impl Start {
             None => match shared.volumes.of(&sources).await {
                 Ok(volumes) => Arc::new(volumes),
                 Err(refusal) => {
-                    claims::tell_of_failure(&self.node, &self.pod, &refusal).await;
+                    claim_events::tell_of_failure(&self.node, &self.pod, &refusal).await;
                     return Err(refusal.into());
                 }
             },

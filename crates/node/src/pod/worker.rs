@@ -15,7 +15,6 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use asb_runtime::Sandbox;
 use futures::FutureExt;
 use futures::future::{BoxFuture, OptionFuture};
 use k8s_openapi::api::core::v1::Pod;
@@ -26,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
+use super::adopt::{self, Left};
 use super::care::{Care, read};
 use super::container::Slot;
 use super::hand::Hand;
@@ -36,12 +36,13 @@ use super::start::{Began, Place};
 use super::stop::{Leaving, SIGKILL, stop_all};
 use super::volumes::Prepared;
 use super::watch::Told;
-use super::{adopt, evict, keeper, report};
+use super::{evict, keeper, report};
 use crate::disk::{EVICTED, Tenancy};
 use crate::node::{Node, uid};
+use crate::volume::Lease;
 
 pub(super) const DEFAULT_GRACE: Duration = Duration::from_secs(30);
-/// Whoever waits for a Pod wants its first output, which takes the same processors on its way as making places for other Pods.
+/// How long places for other Pods wait after a start. Making them takes the processors that the Pod's first output needs.
 const FIRST_OUTPUT: Duration = Duration::from_millis(20);
 
 /// What the API wants of a Pod.
@@ -52,14 +53,14 @@ pub enum Desired {
     Gone,
 }
 
-/// Runs a Pod until it is gone. `sandboxes` are what an earlier engine left of it.
-pub async fn run(node: Node, desired: watch::Receiver<Desired>, sandboxes: Vec<Sandbox>) {
+/// Runs a Pod until it is gone.
+pub async fn run(node: Node, desired: watch::Receiver<Desired>, left: Left) {
     let pod = match &*desired.borrow() {
         Desired::Present(pod) => pod.clone(),
         Desired::Gone => return,
     };
     let span = tracing::info_span!("pod", sandbox = %pod.name_any(), namespace = pod.namespace());
-    let mut worker = Worker::new(node.clone(), desired, pod, sandboxes);
+    let mut worker = Worker::new(node.clone(), desired, pod, left);
     worker.live().instrument(span.clone()).await;
     // Once begun, the end is not interrupted by that of the engine.
     node.shared.ending.spawn(async move { worker.end().await }.instrument(span));
@@ -82,6 +83,8 @@ pub(super) struct Worker {
     pub address: Option<Ipv4Addr>,
     pub address6: Option<Ipv6Addr>,
     pub volumes: Option<Arc<BTreeMap<String, Prepared>>>,
+    /// Of the claimed volumes that sandboxes of an earlier engine have mounted.
+    _leases: Vec<Lease>,
     /// Resolves when what the containers share has ended.
     pub common_end: Option<BoxFuture<'static, ()>>,
     pub starting: Option<(usize, BoxFuture<'static, Began>)>,
@@ -105,7 +108,7 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    fn new(node: Node, desired: watch::Receiver<Desired>, pod: Arc<Pod>, sandboxes: Vec<Sandbox>) -> Self {
+    fn new(node: Node, desired: watch::Receiver<Desired>, pod: Arc<Pod>, left: Left) -> Self {
         let known = pod.status.as_ref().and_then(|status| status.start_time.clone());
         let since = known.as_ref().map_or_else(SystemTime::now, |time| time.0.into());
         let mut refused = None;
@@ -128,6 +131,7 @@ impl Worker {
             address: None,
             address6: None,
             volumes: None,
+            _leases: left.leases,
             common_end: None,
             starting: None,
             pulling: false,
@@ -146,7 +150,7 @@ impl Worker {
         let empty = || Refusal::new("InvalidPod", "spec.containers: at least one is required");
         let known_refusal = evict::known(&worker.pod).or_else(|| evict::rejected(&worker.pod));
         worker.refused = known_refusal.or(refused).or_else(|| (!has_main).then(empty));
-        adopt::take_over(&mut worker, sandboxes);
+        adopt::take_over(&mut worker, left.sandboxes);
         if known.is_none() {
             worker.node.shared.events.scheduled(&worker.pod);
         }

@@ -1,13 +1,17 @@
 //! Which volume belongs to which claim, and what becomes of a volume after its claim. Pure.
 //!
 //! ```text
+//!     ▲ never while a claim has it: then it is bound to that claim again
 //! Available ─ a claim that fits, or that names it ─► Bound ─ the claim is gone ─┬ Retain ─► Released ─ claimRef removed ─► Available
 //!                                                                               └ Delete ─► removed, data first
 //! ```
 
+use std::collections::{HashMap, HashSet};
+
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt;
+use serde_json::{Value, json};
 
 use super::size;
 use crate::pod::quantity::bytes;
@@ -17,10 +21,12 @@ pub const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 pub const PROVISIONER: &str = "asb/local";
 
 /// What is to be done with a volume.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Next<'a> {
     /// Its phase is this one.
     Phase(Phase),
+    /// Its `claimRef` names this claim again. The claim is bound to it and has its data.
+    Rebind(&'a PersistentVolumeClaim),
     /// Its data, and then its object, are removed.
     Remove,
 }
@@ -30,6 +36,8 @@ pub enum Phase {
     Available,
     Bound,
     Released,
+    /// Its removal failed.
+    Failed,
 }
 
 impl Phase {
@@ -38,24 +46,85 @@ impl Phase {
             Self::Available => "Available",
             Self::Bound => "Bound",
             Self::Released => "Released",
+            Self::Failed => "Failed",
         }
     }
 }
 
-/// What is to be done with `volume`, when `has_claim` says whether a claim of that UID exists.
-///
-/// Only a volume that this node has made is ever removed, and only if its policy says so in as many words.
-pub fn next(volume: &PersistentVolume, has_claim: impl Fn(&str) -> bool) -> Next {
-    let spec = volume.spec.as_ref();
-    let claim = spec.and_then(|spec| spec.claim_ref.as_ref()).and_then(|claim| claim.uid.as_deref());
-    let Some(claim) = claim.filter(|uid| !uid.is_empty()) else { return Next::Phase(Phase::Available) };
-    if has_claim(claim) {
-        return Next::Phase(Phase::Bound);
+/// The claims that exist.
+#[derive(Debug, Default)]
+pub struct Claims<'a> {
+    uids: HashSet<&'a str>,
+    /// By the name of the volume that a claim has.
+    holders: HashMap<&'a str, &'a PersistentVolumeClaim>,
+}
+
+impl<'a> Claims<'a> {
+    pub fn new(all: &'a [PersistentVolumeClaim]) -> Self {
+        let mut claims = Self::default();
+        for claim in all {
+            claims.uids.extend(claim.metadata.uid.as_deref());
+            let Some(volume) = volume_of(claim) else { continue };
+            let known = claims.holders.entry(volume).or_insert(claim);
+            if precedence(claim, volume) < precedence(known, volume) {
+                *known = claim;
+            }
+        }
+        claims
     }
-    let policy = spec.and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref());
-    match policy {
-        Some("Delete") if is_ours(volume) => Next::Remove,
-        _ => Next::Phase(Phase::Released),
+
+    /// The claim that is or was bound to the volume of this name: the volume has its data, whatever the volume's
+    /// `claimRef` says.
+    pub fn holder(&self, volume: &str) -> Option<&'a PersistentVolumeClaim> {
+        self.holders.get(volume).copied()
+    }
+}
+
+/// The volume that a claim has or has lost. One that was only asked for does not count.
+fn volume_of(claim: &PersistentVolumeClaim) -> Option<&str> {
+    matches!(phase(claim), Some("Bound" | "Lost")).then_some(claim.spec.as_ref()?.volume_name.as_deref()?)
+}
+
+/// Of several claims with one volume, the least is served: the one that it was made for, else the oldest.
+fn precedence<'a>(claim: &'a PersistentVolumeClaim, volume: &str) -> impl Ord + use<'a> {
+    let uid = claim.metadata.uid.as_deref().unwrap_or_default();
+    let created = claim.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    (volume.strip_prefix("pvc-") != Some(uid), phase(claim) != Some("Bound"), created, uid)
+}
+
+fn phase(claim: &PersistentVolumeClaim) -> Option<&str> {
+    claim.status.as_ref()?.phase.as_deref()
+}
+
+/// The UID of the claim that a volume is bound to.
+pub fn claim_uid(volume: &PersistentVolume) -> Option<&str> {
+    let uid = volume.spec.as_ref()?.claim_ref.as_ref()?.uid.as_deref()?;
+    (!uid.is_empty()).then_some(uid)
+}
+
+/// Whether both objects say that the claim has the volume.
+pub fn are_bound(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
+    phase(claim) == Some("Bound")
+        && claim_uid(volume).is_some_and(|uid| claim.metadata.uid.as_deref() == Some(uid))
+}
+
+/// What is to be done with `volume`.
+///
+/// Only a volume that this node has made is ever removed, only if its policy says so in as many words, and never while a
+/// claim has it. For the same reason a volume that a claim has is never `Available`.
+pub fn next<'a>(volume: &PersistentVolume, claims: &Claims<'a>) -> Next<'a> {
+    match (claim_uid(volume), claims.holder(&volume.name_any())) {
+        (Some(uid), _) if claims.uids.contains(uid) => Next::Phase(Phase::Bound),
+        (None, Some(holder)) if admits(volume, holder) => Next::Rebind(holder),
+        (_, Some(_)) => Next::Phase(Phase::Released),
+        (None, None) => Next::Phase(Phase::Available),
+        (Some(_), None) => {
+            let spec = volume.spec.as_ref();
+            match spec.and_then(|spec| spec.persistent_volume_reclaim_policy.as_deref()) {
+                Some("Delete") if is_ours(volume) => Next::Remove,
+                _ => Next::Phase(Phase::Released),
+            }
+        }
     }
 }
 
@@ -67,7 +136,7 @@ pub fn is_ours(volume: &PersistentVolume) -> bool {
     marked.map_or(named && class == Some(super::STORAGE_CLASS), |marked| marked == PROVISIONER)
 }
 
-/// Whether the volume may be bound to this claim: it is reserved for it, or for nobody.
+/// Whether the volume may be bound to this claim: it is reserved for this claim, or not reserved.
 pub fn admits(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
     let Some(reserved) = volume.spec.as_ref().and_then(|spec| spec.claim_ref.as_ref()) else { return true };
     let same = |given: &Option<String>, own: &Option<String>| given == own;
@@ -75,6 +144,27 @@ pub fn admits(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool 
     same(&reserved.namespace, &claim.metadata.namespace)
         && same(&reserved.name, &claim.metadata.name)
         && uid.is_none_or(|uid| Some(uid) == claim.metadata.uid.as_ref())
+}
+
+/// The name of the volume that is made for a claim.
+pub fn made_for(claim: &PersistentVolumeClaim) -> String {
+    format!("pvc-{}", claim.metadata.uid.as_deref().unwrap_or_default())
+}
+
+/// What a volume says of the claim that has it.
+pub fn claim_ref(claim: &PersistentVolumeClaim) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": claim.metadata.namespace,
+        "name": claim.metadata.name, "uid": claim.metadata.uid,
+    })
+}
+
+/// The patch that binds a volume to a claim, if the volume has not changed since it was read.
+pub fn reference(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> Value {
+    json!({
+        "metadata": {"uid": volume.metadata.uid, "resourceVersion": volume.metadata.resource_version},
+        "spec": {"claimRef": claim_ref(claim)},
+    })
 }
 
 /// The volume for a claim that names none: one that is reserved for it, else the smallest that fits.
@@ -114,7 +204,6 @@ fn capacity(volume: &PersistentVolume) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::{Value, json};
 
     fn volume(name: &str, patch: Value) -> PersistentVolume {
         let mut volume = json!({
@@ -162,8 +251,70 @@ mod tests {
             (with("v", &[&json!({"spec": {"claimRef": null}})]), false, Next::Phase(Phase::Available)),
             (with("v", &[&json!({"spec": {"claimRef": {"uid": ""}}})]), false, Next::Phase(Phase::Available)),
         ] {
-            assert_eq!(next(&volume, |_| exists), expected, "{volume:?}");
+            let claims = if exists { vec![claim(json!({}))] } else { Vec::new() };
+            assert_eq!(next(&volume, &Claims::new(&claims)), expected, "{volume:?}");
         }
+    }
+
+    /// A claim that has a volume.
+    fn holder(uid: &str, phase: &str) -> PersistentVolumeClaim {
+        let has = json!({"spec": {"volumeName": "v"}, "status": {"phase": phase}});
+        claim(json_merge(has, json!({"metadata": {"uid": uid}})))
+    }
+
+    fn json_merge(mut into: Value, patch: Value) -> Value {
+        json_patch::merge(&mut into, &patch);
+        into
+    }
+
+    #[test]
+    fn a_volume_that_a_claim_has_is_neither_removed_nor_given_to_another_claim() {
+        let reserved = |by: Value| {
+            volume("v", json!({"spec": {"persistentVolumeReclaimPolicy": "Delete", "claimRef": by}}))
+        };
+        for phase in ["Bound", "Lost"] {
+            let claims = [holder("u1", phase)];
+            let next = |by: Value| next(&reserved(by), &Claims::new(&claims));
+            let again = Next::Rebind(&claims[0]);
+            assert_eq!(next(Value::Null), again, "claimRef was removed, or the volume was created again");
+            assert_eq!(next(json!({"namespace": "team", "name": "data"})), again);
+            let kept = Next::Phase(Phase::Released);
+            assert_eq!(next(json!({"namespace": "team", "name": "other"})), kept, "reserved for another");
+            assert_eq!(next(json!({"name": "other", "uid": "gone"})), kept, "another had it and is gone");
+            assert_eq!(next(json!({"uid": "u1"})), Next::Phase(Phase::Bound));
+        }
+        // A claim that only asks for the volume has no data in it.
+        let asks = [holder("u1", "Pending")];
+        assert_eq!(next(&reserved(Value::Null), &Claims::new(&asks)), Next::Phase(Phase::Available));
+    }
+
+    #[test]
+    fn of_two_claims_with_one_volume_the_one_that_it_was_made_for_is_served() {
+        let named = |uid: &str, volume: &str, created: &str| {
+            let with = json!({"metadata": {"creationTimestamp": created}, "spec": {"volumeName": volume}});
+            let merged = json_merge(json!(holder(uid, "Bound")), with);
+            serde_json::from_value::<PersistentVolumeClaim>(merged).unwrap()
+        };
+        let (early, late) = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
+        for (volume, first, second, served) in [
+            ("pvc-b", named("a", "pvc-b", early), named("b", "pvc-b", late), "b"),
+            ("v", named("a", "v", late), named("b", "v", early), "b"),
+        ] {
+            for claims in [[first.clone(), second.clone()], [second, first]] {
+                let uid = Claims::new(&claims).holder(volume).unwrap().metadata.uid.clone();
+                assert_eq!(uid.as_deref(), Some(served));
+            }
+        }
+    }
+
+    #[test]
+    fn a_claim_has_a_volume_only_if_both_say_so() {
+        let of = |uid: &str| volume("v", json!({"spec": {"claimRef": {"uid": uid}}}));
+        assert!(are_bound(&of("u1"), &holder("u1", "Bound")));
+        assert!(!are_bound(&of("u2"), &holder("u1", "Bound")));
+        assert!(!are_bound(&of(""), &holder("", "Bound")));
+        assert!(!are_bound(&volume("v", json!({})), &holder("u1", "Bound")));
+        assert!(!are_bound(&of("u1"), &holder("u1", "Pending")));
     }
 
     #[test]

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use asb_runtime::tree::quota;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use super::binding::{self, PROVISIONED_BY, PROVISIONER};
+use super::binding::{self, Claims, PROVISIONED_BY, PROVISIONER, claim_ref, made_for, reference};
 use super::lease::Lease;
 use super::{STORAGE_CLASS, Volumes, apart, make_volume, size, source};
 use crate::pod::spec::Refusal;
@@ -38,18 +38,17 @@ impl Volumes {
         if came_too_late(pod, &claim) {
             return Err(refusal(format!("the PersistentVolumeClaim {name:?} is being deleted")));
         }
-        let volume = self.bind(&claim).await.map_err(|error| refusal(error.to_string()))?;
-        let path = self.persistent.join(&volume);
-        let lease = self.leases.take(&path).ok_or_else(|| refusal(format!("{volume} is being removed")))?;
+        let (volume, lease) = self.bind(&claim).await.map_err(|error| refusal(error.to_string()))?;
+        let path = self.place(&volume).map_err(|error| refusal(error.to_string()))?;
         if !path.is_dir() {
             return Err(refusal(gone(&volume, &path)));
         }
-        self.hold(&path, &claim).await.map_err(|error| refusal(error.to_string()))?;
+        self.limit(&path, &claim).await.map_err(|error| refusal(error.to_string()))?;
         Ok((path, Arc::new(lease)))
     }
 
     /// The volume of a claim; quick when the claim was bound before.
-    async fn bind(&self, claim: &PersistentVolumeClaim) -> Result<String, Failure> {
+    async fn bind(&self, claim: &PersistentVolumeClaim) -> Result<(String, Lease), Failure> {
         let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
         let named = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref());
         let Some(named) = named.filter(|name| !name.is_empty()) else {
@@ -58,11 +57,11 @@ impl Volumes {
                 None => self.provision(claim).await,
             };
         };
+        self.place(named).map_err(|error| format!("spec.volumeName: {error}"))?;
         let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
         match volumes.get_opt(named).await? {
-            Some(_) if phase == Some("Bound") => Ok(named.to_owned()),
-            Some(volume) if binding::admits(&volume, claim) => self.bind_to(claim, &volume).await,
-            Some(_) => Err(format!("volume {named:?} already bound to a different claim").into()),
+            Some(volume) if binding::are_bound(&volume, claim) => Ok((named.to_owned(), self.lease(named)?)),
+            Some(volume) => self.bind_to(claim, &volume).await,
             None if phase == Some("Pending") || phase.is_none() => {
                 Err(format!("spec.volumeName: no PersistentVolume {named:?}").into())
             }
@@ -80,7 +79,10 @@ impl Volumes {
         let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
         let mut found = Vec::new();
         for name in free {
-            found.extend(volumes.get_opt(&name).await?);
+            // A volume that another provisioner or a user has made is not in the data directory.
+            if self.place(&name).is_ok_and(|path| path.is_dir()) {
+                found.extend(volumes.get_opt(&name).await?);
+            }
         }
         Ok(binding::choose(claim, class_of(claim), &found).cloned())
     }
@@ -90,26 +92,38 @@ impl Volumes {
         &self,
         claim: &PersistentVolumeClaim,
         volume: &PersistentVolume,
-    ) -> Result<String, Failure> {
+    ) -> Result<(String, Lease), Failure> {
         let name = volume.name_any();
-        if !self.persistent.join(&name).is_dir() {
-            return Err(gone(&name, &self.persistent.join(&name)).into());
+        let (path, lease) = (self.place(&name)?, self.lease(&name)?);
+        if !path.is_dir() {
+            return Err(match binding::is_ours(volume) {
+                true => gone(&name, &path),
+                false => format!("PersistentVolume {name:?} is not of the provisioner {PROVISIONER:?}"),
+            }
+            .into());
+        }
+        // After the volume was read: a claim that takes it from now on makes the patch fail.
+        let others = Api::<PersistentVolumeClaim>::all(self.client.clone());
+        let others = others.list(&ListParams::default()).await?.items;
+        let has_another = Claims::new(&others).holder(&name).is_some_and(|it| it.uid() != claim.uid());
+        if has_another || !binding::admits(volume, claim) {
+            return Err(other_claim(&name).into());
         }
         let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
-        let locked = json!({
-            "metadata": {"uid": volume.metadata.uid, "resourceVersion": volume.metadata.resource_version},
-            "spec": {"claimRef": reference(claim)},
-        });
-        volumes.patch(&name, &PatchParams::default(), &Patch::Merge(locked)).await?;
+        let patch = Patch::Merge(reference(volume, claim));
+        volumes.patch(&name, &PatchParams::default(), &patch).await?;
         let capacity = volume.spec.as_ref().and_then(|spec| spec.capacity.clone());
         self.settle(claim, &name, json!(capacity), class_of(claim)).await?;
-        Ok(name)
+        Ok((name, lease))
     }
 
     /// Makes a volume for a claim. Its object is written first, so that a crash leaves no directory that nobody knows.
-    async fn provision(&self, claim: &PersistentVolumeClaim) -> Result<String, Failure> {
-        let name = format!("pvc-{}", claim.metadata.uid.as_deref().unwrap_or_default());
-        let path = self.persistent.join(&name);
+    ///
+    /// With the lease from the beginning, a volume whose claim goes meanwhile is removed only when it is complete. A removal
+    /// before that would leave a directory without an object.
+    async fn provision(&self, claim: &PersistentVolumeClaim) -> Result<(String, Lease), Failure> {
+        let name = made_for(claim);
+        let (path, lease) = (self.place(&name)?, self.lease(&name)?);
         if claim.spec.as_ref().is_some_and(|spec| spec.storage_class_name.is_none()) {
             return Err("no persistent volumes available for this claim and no storage class is set".into());
         }
@@ -121,13 +135,19 @@ impl Volumes {
             "spec": {
                 "capacity": capacity, "accessModes": spec.access_modes, "storageClassName": class.name_any(),
                 "persistentVolumeReclaimPolicy": class.reclaim_policy.as_deref().unwrap_or("Delete"),
-                "volumeMode": "Filesystem", "hostPath": {"path": path}, "claimRef": reference(claim),
+                "volumeMode": "Filesystem", "hostPath": {"path": path}, "claimRef": claim_ref(claim),
             },
             "status": {"phase": "Bound"},
         }))?;
         let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
         match volumes.create(&PostParams::default(), &volume).await {
-            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            // Of an earlier attempt.
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                let found = volumes.get(&name).await?;
+                if binding::claim_uid(&found) != claim.metadata.uid.as_deref() {
+                    return Err(other_claim(&name).into());
+                }
+            }
             other => drop(other?),
         }
         match source::of(claim)? {
@@ -135,7 +155,11 @@ impl Volumes {
             None => make_volume(&path)?,
         }
         self.settle(claim, &name, capacity, &class.name_any()).await?;
-        Ok(name)
+        Ok((name, lease))
+    }
+
+    fn lease(&self, volume: &str) -> Result<Lease, Failure> {
+        self.leases.take(volume).ok_or_else(|| format!("volume {volume:?} is being removed").into())
     }
 
     /// Writes on both objects that they belong together.
@@ -178,7 +202,7 @@ impl Volumes {
     }
 
     /// Sees to it that a volume holds no more than its claim was given, where the filesystem can.
-    pub(super) async fn hold(&self, path: &Path, claim: &PersistentVolumeClaim) -> io::Result<()> {
+    pub(super) async fn limit(&self, path: &Path, claim: &PersistentVolumeClaim) -> io::Result<()> {
         let (path, most) = (path.to_owned(), size::given(claim).filter(|_| self.sizes_hold));
         match most {
             Some(most) => apart(move || quota::limit(&path, most)).await,
@@ -190,11 +214,11 @@ impl Volumes {
     pub async fn grow(&self, claim: &PersistentVolumeClaim) -> Result<(), Failure> {
         let volume = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_deref());
         let (Some(volume), Some(size)) = (volume, size::growth(claim)) else { return Ok(()) };
-        let path = self.persistent.join(volume);
+        let path = self.place(volume)?;
         if !path.is_dir() {
-            return Ok(()); // made by somebody else
+            return Ok(()); // of another provisioner
         }
-        self.hold(&path, claim).await?;
+        self.limit(&path, claim).await?;
         let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
         let (params, capacity) = (PatchParams::default(), json!({"capacity": {"storage": size}}));
         volumes.patch(volume, &params, &Patch::Merge(json!({"spec": capacity}))).await?;
@@ -214,11 +238,8 @@ fn class_of(claim: &PersistentVolumeClaim) -> &str {
     claim.spec.as_ref().and_then(|spec| spec.storage_class_name.as_deref()).unwrap_or_default()
 }
 
-fn reference(claim: &PersistentVolumeClaim) -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": claim.metadata.namespace,
-        "name": claim.metadata.name, "uid": claim.metadata.uid,
-    })
+fn other_claim(volume: &str) -> String {
+    format!("volume {volume:?} already bound to a different claim")
 }
 
 /// Whether a Pod was created after the claim was deleted. The API server does not keep the claim for such a Pod, so the
@@ -232,7 +253,7 @@ fn came_too_late(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
 fn gone(volume: &str, path: &Path) -> String {
     let path = path.display();
     format!(
-        "the directory {path} of volume {volume:?} is gone; put it back, or delete the claim to begin anew"
+        "the directory {path} of volume {volume:?} is gone; put it back, or delete the claim to start with an empty volume"
     )
 }
 

@@ -1,16 +1,18 @@
-//! Volumes that begin as a clone of another: made beside and renamed, so that a volume is whole or not there.
+//! Volumes that start as a clone of another. A clone is made under another name and renamed: the volume is complete, or it
+//! does not exist.
 
 use std::io;
 use std::path::Path;
 use std::time::Instant;
 
 use asb_runtime::tree::{self, quota};
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use kube::Api;
 
 use super::claimed::Failure;
-use super::{Volumes, apart, make_volume, source};
+use super::{Volumes, apart, binding, make_volume, source};
 
-/// What a clone is called until it is whole, before the name of its volume. No object can have such a name.
+/// The prefix of the name that a clone has until it is complete. No object can have such a name.
 pub const CLONING: &str = ".clone-";
 
 impl Volumes {
@@ -23,7 +25,7 @@ impl Volumes {
         name: &str,
     ) -> Result<(), Failure> {
         let _one_at_a_time = self.cloning.lock().await;
-        let (path, beside) = (self.persistent.join(name), self.persistent.join(format!("{CLONING}{name}")));
+        let (path, beside) = (self.place(name)?, self.place(&format!("{CLONING}{name}"))?);
         if path.is_dir() {
             return Ok(());
         }
@@ -31,16 +33,15 @@ impl Volumes {
         let found = claims.get_opt(source).await?;
         let found = found.ok_or_else(|| format!("{field}.name: no PersistentVolumeClaim {source:?}"))?;
         source::fits(claim, &found)?;
-        let volume = found.spec.as_ref().and_then(|spec| spec.volume_name.as_ref());
-        let from = volume.map(|volume| self.persistent.join(volume)).filter(|from| from.is_dir());
-        let from =
-            from.ok_or_else(|| format!("{field}.name: {source:?} has no volume yet; use it in a Pod once"))?;
+        let missing = || format!("{field}.name: {source:?} has no volume yet; use it in a Pod once");
+        let volume = self.volume_of(&found).await?.ok_or_else(missing)?;
         let deleted = || format!("{field}: {source:?} cannot be cloned: it is being deleted");
-        // The source stays while it is read, also if its claim is deleted meanwhile.
-        let _lease = self.leases.take(&from).ok_or_else(deleted)?;
+        // The source stays while it is read, even if its claim is deleted.
+        let _lease = self.leases.take(&volume).ok_or_else(deleted)?;
+        let from = Some(self.place(&volume)?).filter(|from| from.is_dir()).ok_or_else(missing)?;
         let into = beside.clone();
         apart(move || remove_volume(&into).and_then(|()| make_volume(&into))).await?;
-        self.hold(&beside, claim).await?;
+        self.limit(&beside, claim).await?;
         // What is left of its size, should that be less than the disk has.
         let left = rustix::fs::statvfs(&beside)?;
         let room = self.disk.room().min(left.f_bavail.saturating_mul(left.f_frsize));
@@ -57,6 +58,16 @@ impl Volumes {
                 Err(format!("{field}: {source:?} cannot be cloned: {error}").into())
             }
         }
+    }
+
+    /// The volume that a claim is bound to. The name alone is not enough: any claim can ask for any volume.
+    async fn volume_of(&self, claim: &PersistentVolumeClaim) -> Result<Option<String>, kube::Error> {
+        let Some(name) = claim.spec.as_ref().and_then(|spec| spec.volume_name.clone()) else {
+            return Ok(None);
+        };
+        let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
+        let volume = volumes.get_opt(&name).await?;
+        Ok(volume.is_some_and(|it| binding::are_bound(&it, claim)).then_some(name))
     }
 }
 

@@ -1,9 +1,8 @@
-//! Which volumes are mounted, or about to be: what no clean-up may remove, whatever the API says.
+//! The claimed volumes that Pods use or are about to use. They are not removed, whatever the API says.
 //!
 //! A volume is either in use or being removed, never both.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
@@ -14,13 +13,14 @@ pub struct Leases(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    volumes: Mutex<HashMap<PathBuf, State>>,
+    /// By name: the data directory can be reached by several paths.
+    volumes: Mutex<HashMap<String, State>>,
     released: Notify,
 }
 
 #[derive(Debug)]
 enum State {
-    /// By so many Pods.
+    /// The number of its leases.
     Used(usize),
     Removing,
 }
@@ -28,16 +28,16 @@ enum State {
 /// Keeps a volume from being removed until it is dropped.
 #[derive(Debug)]
 #[must_use = "dropping it lets the volume be removed"]
-pub struct Lease(Leases, PathBuf);
+pub struct Lease(Leases, String);
 
 /// Keeps a volume from being used until it is dropped.
 #[derive(Debug)]
 #[must_use = "dropping it lets the volume be used"]
-pub struct Removal(Leases, PathBuf);
+pub struct Removal(Leases, String);
 
 impl Leases {
     /// `None` while the volume is being removed.
-    pub fn take(&self, volume: &Path) -> Option<Lease> {
+    pub fn take(&self, volume: &str) -> Option<Lease> {
         match self.lock().entry(volume.to_owned()).or_insert(State::Used(0)) {
             State::Used(count) => *count += 1,
             State::Removing => return None,
@@ -46,7 +46,7 @@ impl Leases {
     }
 
     /// `None` while the volume is in use, or being removed already.
-    pub fn remove(&self, volume: &Path) -> Option<Removal> {
+    pub fn remove(&self, volume: &str) -> Option<Removal> {
         let mut volumes = self.lock();
         if volumes.contains_key(volume) {
             return None;
@@ -60,7 +60,7 @@ impl Leases {
         self.0.released.notified().await;
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<PathBuf, State>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, State>> {
         self.0.volumes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -92,24 +92,24 @@ mod tests {
 
     #[test]
     fn a_volume_is_not_removed_until_its_last_user_is_done() {
-        let (leases, path) = (Leases::default(), Path::new("/volumes/a"));
-        let first = leases.take(path).unwrap();
-        let second = leases.take(path).unwrap();
+        let (leases, volume) = (Leases::default(), "a");
+        let first = leases.take(volume).unwrap();
+        let second = leases.take(volume).unwrap();
         drop(first);
-        assert!(leases.remove(path).is_none());
-        assert!(leases.remove(Path::new("/volumes/b")).is_some());
+        assert!(leases.remove(volume).is_none());
+        assert!(leases.remove("b").is_some());
         assert!(leases.released().now_or_never().is_none());
         drop(second);
         assert!(leases.released().now_or_never().is_some());
-        assert!(leases.remove(path).is_some());
+        assert!(leases.remove(volume).is_some());
     }
 
     #[test]
     fn a_volume_that_is_being_removed_is_not_used() {
-        let (leases, path) = (Leases::default(), Path::new("/volumes/a"));
-        let removal = leases.remove(path).unwrap();
-        assert!(leases.take(path).is_none() && leases.remove(path).is_none());
+        let (leases, volume) = (Leases::default(), "a");
+        let removal = leases.remove(volume).unwrap();
+        assert!(leases.take(volume).is_none() && leases.remove(volume).is_none());
         drop(removal);
-        assert!(leases.take(path).is_some());
+        assert!(leases.take(volume).is_some());
     }
 }

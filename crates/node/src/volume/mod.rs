@@ -3,8 +3,8 @@
 //! The PersistentVolume object is the record of the directory: it is written before the directory is
 //! made and removed after the directory is gone, so that a crash leaves no directory without a record.
 //!
-//! A directory is removed only when the claim of its volume is gone, the volume's policy is `Delete`, no Pod has a
-//! [`lease`] of it, and no sandbox has it mounted.
+//! A directory is removed only when the claim of its volume is gone, no other claim has the volume, its policy is `Delete`,
+//! and no Pod has a [`lease`] of it. Sandboxes of an earlier engine get their leases when the node is opened.
 
 mod binding;
 mod claimed;
@@ -23,8 +23,8 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use asb_runtime::Mount;
 use asb_runtime::tree::{self, quota};
+use asb_runtime::{Mount, Sandbox};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 
@@ -34,6 +34,7 @@ pub use self::host::HostPaths;
 pub use self::lease::{Lease, Leases};
 pub use self::watch::watch;
 use crate::disk::Disk;
+use crate::event::Recorder;
 use crate::pod::archive;
 use crate::pod::container::Slot;
 use crate::pod::groups::{self, FsGroup};
@@ -46,6 +47,7 @@ pub const STORAGE_CLASS: &str = "local";
 #[derive(Clone)]
 pub struct Volumes {
     client: Client,
+    events: Recorder,
     /// PersistentVolumes, one directory each.
     persistent: PathBuf,
     /// Volumes that are gone with their Pod: one directory per Pod.
@@ -63,13 +65,20 @@ pub struct Volumes {
 }
 
 impl Volumes {
-    pub fn open(client: Client, data_dir: &Path, disk: Arc<Disk>, host: HostPaths) -> io::Result<Self> {
+    pub fn open(
+        client: Client,
+        events: Recorder,
+        data_dir: &Path,
+        disk: Arc<Disk>,
+        host: HostPaths,
+    ) -> io::Result<Self> {
         let (persistent, of_pods) = (data_dir.join("volumes"), data_dir.join("pods"));
         make_private(&persistent)?;
         make_private(&of_pods)?;
         let sizes_hold = quota::are_enforced(&persistent);
         let volumes = Self {
             client,
+            events,
             persistent,
             of_pods,
             host,
@@ -149,6 +158,13 @@ impl Volumes {
         }
     }
 
+    /// Leases of the claimed volumes among the mounts of a sandbox that an earlier engine has started.
+    pub fn hold(&self, sandbox: &Sandbox) -> Vec<Lease> {
+        let sources = sandbox.spec().mounts.iter().map(|mount| mount.source.as_path());
+        let names = sources.filter_map(|source| name_in(&self.persistent, source));
+        names.filter_map(|name| self.leases.take(name)).collect()
+    }
+
     /// The claimed volumes that Pods use.
     pub fn leases(&self) -> &Leases {
         &self.leases
@@ -161,6 +177,11 @@ impl Volumes {
     /// Where claimed volumes are, by name.
     pub fn claimed_below(&self) -> PathBuf {
         self.persistent.clone()
+    }
+
+    /// The directory of a claimed volume. Names are written by users: one that leads elsewhere is an error.
+    fn place(&self, volume: &str) -> io::Result<PathBuf> {
+        below(&self.persistent, volume)
     }
 
     /// Where volumes and records of a Pod are that are gone with it.
@@ -224,9 +245,14 @@ impl Volumes {
     }
 }
 
-/// The directory of this name in `parent`. An empty name, or one that leads elsewhere, is an error: what follows is a
-/// removal.
-fn below(parent: &Path, name: &str) -> io::Result<PathBuf> {
+/// The claimed volume that was mounted from `source`. The directory of all volumes may have had another path then.
+fn name_in<'a>(volumes: &Path, source: &'a Path) -> Option<&'a str> {
+    let parent = source.parent()?;
+    (parent.file_name() == volumes.file_name()).then_some(source.file_name()?.to_str()?)
+}
+
+/// The directory of this name in `parent`. An empty name, or one that leads elsewhere, is an error.
+pub fn below(parent: &Path, name: &str) -> io::Result<PathBuf> {
     let mut parts = Path::new(name).components();
     match (parts.next(), parts.next()) {
         (Some(Component::Normal(only)), None) if only == name => Ok(parent.join(only)),
@@ -277,6 +303,15 @@ fn io_refusal(path: &Path, error: &io::Error) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn volume_of_a_mount_is_found_by_its_name_whatever_the_path_of_the_data_directory_was() {
+        let of = |source: &'static str| name_in(Path::new("/data/volumes"), Path::new(source));
+        assert_eq!(of("/data/volumes/pvc-1"), Some("pvc-1"));
+        assert_eq!(of("/link/to/data/volumes/pvc-1"), Some("pvc-1"));
+        assert_eq!(of("/data/pods/7f1c/volumes"), None);
+        assert_eq!(of("/data/volumes"), None);
+    }
 
     #[test]
     fn only_one_directory_below_is_ever_removed() {

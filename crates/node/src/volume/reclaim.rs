@@ -1,40 +1,51 @@
 //! Keeps the phases of volumes and claims true, and removes volumes whose claims are gone, if their policy says so.
 
-use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
+use std::collections::HashMap;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
-use super::binding::{self, Next, Phase};
+use super::binding::{self, Claims, Next, Phase, made_for, reference};
+use super::claimed::Failure;
 use super::clone::remove_volume;
 use super::{Volumes, apart};
-use crate::event;
+
+/// Between two attempts to remove a volume that could not be removed.
+pub const REMOVE_AGAIN: Duration = Duration::from_secs(10);
+
+/// What came of an attempt to remove a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Removed {
+    Done,
+    /// A Pod uses it; it is removed after that.
+    InUse,
+    /// The object is another than the one that was to be removed.
+    Changed,
+}
 
 impl Volumes {
-    /// Does what [`binding::next`] says for every volume. Returns whether one has to be removed later, because it is
-    /// still in use or could not be removed.
-    ///
-    /// `mounted` are the directories that sandboxes have mounted now.
-    pub async fn reconcile(&self, mounted: impl Fn() -> HashSet<PathBuf>) -> Result<bool, kube::Error> {
+    /// Does what [`binding::next`] says for every volume. Returns those that are to be removed.
+    pub async fn reconcile(&self) -> Result<Vec<PersistentVolume>, kube::Error> {
         let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
         // Volumes first: the claim of a volume that is made in between is seen.
         let known = volumes.list(&ListParams::default()).await?.items;
         let claims = Api::<PersistentVolumeClaim>::all(self.client.clone());
         let claims = claims.list(&ListParams::default()).await?.items;
-        let uids: HashSet<_> = claims.iter().filter_map(|claim| claim.metadata.uid.as_deref()).collect();
-        let mut left = false;
+        let existing = Claims::new(&claims);
+        let mut unwanted = Vec::new();
         for volume in &known {
-            match binding::next(volume, |uid| uids.contains(uid)) {
+            match binding::next(volume, &existing) {
+                Next::Rebind(claim) => self.rebind(&volumes, volume, claim).await?,
                 Next::Phase(phase) => self.set_phase(&volumes, volume, phase).await?,
-                Next::Remove => left |= !self.remove(&volumes, volume, &mounted).await?,
+                Next::Remove => unwanted.push(volume.clone()),
             }
         }
         self.free().retain(|name| known.iter().any(|volume| volume.name_any() == *name));
         self.mark_lost(&claims, &known).await?;
-        Ok(left)
+        Ok(unwanted)
     }
 
     /// Whether a volume is bound to a claim that exists and knows it.
@@ -48,7 +59,29 @@ impl Volumes {
             return false;
         };
         let is_lost = found.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Lost"));
-        found.metadata.uid == claim.uid && !is_lost
+        let named = found.spec.as_ref().and_then(|spec| spec.volume_name.clone());
+        // A volume that is just being made for the claim has its name from it; the claim does not name it yet.
+        let named = named.or_else(|| Some(made_for(&found)));
+        found.metadata.uid == claim.uid && named == volume.metadata.name && !is_lost
+    }
+
+    /// Writes on a volume again which claim has it, if the volume is still as it was seen.
+    async fn rebind(
+        &self,
+        volumes: &Api<PersistentVolume>,
+        volume: &PersistentVolume,
+        claim: &PersistentVolumeClaim,
+    ) -> Result<(), kube::Error> {
+        let name = volume.name_any();
+        self.free().remove(&name);
+        tracing::warn!(
+            volume = name,
+            claim = claim.name_any(),
+            "binding a volume again to the claim that has it"
+        );
+        gone_or_changed(
+            volumes.patch(&name, &PatchParams::default(), &Patch::Merge(reference(volume, claim))).await,
+        )
     }
 
     async fn set_phase(
@@ -61,7 +94,7 @@ impl Volumes {
         // Before the phase is written: a user who has seen `Available` can rely on it.
         match phase {
             Phase::Available => drop(self.free().insert(name.clone())),
-            Phase::Bound | Phase::Released => drop(self.free().remove(&name)),
+            Phase::Bound | Phase::Released | Phase::Failed => drop(self.free().remove(&name)),
         }
         let known = volume.status.as_ref().and_then(|status| status.phase.as_deref());
         if known == Some(phase.name()) {
@@ -70,66 +103,104 @@ impl Volumes {
         write_phase(volumes, volume, phase).await.map(drop)
     }
 
-    /// Data first, then the object, so that a crash leaves no directory that nobody knows. Returns whether it is done.
+    /// Removes a volume. Returns whether volumes have to be looked at again at once. A failed attempt takes some time, so
+    /// that the next one does not follow it at once.
+    pub async fn remove_unwanted(self, volume: PersistentVolume) -> bool {
+        let volumes: Api<PersistentVolume> = Api::all(self.client.clone());
+        let error = match self.remove(&volumes, &volume).await {
+            Ok(outcome) => return outcome == Removed::Changed,
+            Err(error) => error,
+        };
+        let (name, message) = (volume.name_any(), error.to_string());
+        tracing::warn!(volume = name, error = &*error as &dyn std::error::Error, "failed to remove a volume");
+        self.events.warn_of_volume(&volume, "VolumeFailedDelete", message);
+        if let Err(error) = self.mark_failed(&volumes, &volume).await {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(volume = name, error, "failed to write the phase of a volume");
+        }
+        tokio::time::sleep(REMOVE_AGAIN).await;
+        true
+    }
+
+    /// Writes that the removal of a volume failed, unless it is bound again.
+    async fn mark_failed(
+        &self,
+        volumes: &Api<PersistentVolume>,
+        volume: &PersistentVolume,
+    ) -> Result<(), kube::Error> {
+        let Some(now) = volumes.get_opt(&volume.name_any()).await? else { return Ok(()) };
+        let is_same = now.uid() == volume.uid() && binding::claim_uid(&now) == binding::claim_uid(volume);
+        match is_same {
+            true => write_phase(volumes, &now, Phase::Failed).await.map(drop),
+            false => Ok(()),
+        }
+    }
+
+    /// Data first, then the object, so that a crash leaves no directory without an object. One that is in use stays.
     ///
-    /// What is seen here may be old. So the volume is written to before anything is removed, if it is still what was seen: who
-    /// has changed its policy or claim before that keeps the data, and who does it later sees that it is `Released`.
+    /// `volume` may be old. So its phase is written before anything is removed, and only if the object has not changed since:
+    /// a change of its policy or claim before that write keeps the data; a client that makes one later finds it `Released`.
     async fn remove(
         &self,
         volumes: &Api<PersistentVolume>,
         volume: &PersistentVolume,
-        mounted: impl Fn() -> HashSet<PathBuf>,
-    ) -> Result<bool, kube::Error> {
+    ) -> Result<Removed, Failure> {
         let name = volume.name_any();
-        let Ok(path) = super::below(&self.persistent, &name) else { return Ok(true) };
-        let Some(removal) = self.leases.remove(&path) else { return Ok(false) };
-        if mounted().contains(&path) {
-            tracing::debug!(volume = name, "volume without a claim is still mounted");
-            return Ok(false);
-        }
+        let path = self.place(&name)?;
+        let Some(removal) = self.leases.remove(&name) else { return Ok(Removed::InUse) };
         self.free().remove(&name);
         if !write_phase(volumes, volume, Phase::Released).await? {
-            return Ok(false);
+            return Ok(Removed::Changed);
         }
         let directory = path.clone();
-        if let Err(error) = apart(move || remove_volume(&directory)).await {
-            tracing::warn!(volume = name, %error, "failed to remove a volume");
-            return Ok(false);
-        }
+        apart(move || remove_volume(&directory))
+            .await
+            .map_err(|error| format!("failed to remove {}: {error}", path.display()))?;
         drop(removal);
         let params = DeleteParams {
             preconditions: Some(Preconditions { uid: volume.metadata.uid.clone(), resource_version: None }),
             ..DeleteParams::default()
         };
         gone_or_changed(volumes.delete(&name, &params).await)?;
-        Ok(true)
+        Ok(Removed::Done)
     }
 
-    /// A claim whose volume has no object any more says so, and stops saying so when the object is back.
+    /// Marks claims whose PersistentVolume is gone or bound to another claim as `Lost`, and as `Bound` once it is back.
     async fn mark_lost(
         &self,
         claims: &[PersistentVolumeClaim],
         volumes: &[PersistentVolume],
     ) -> Result<(), kube::Error> {
-        let uids: HashMap<_, _> =
-            volumes.iter().map(|volume| (volume.name_any(), claim_uid(volume))).collect();
+        let volumes: HashMap<_, _> = volumes.iter().map(|volume| (volume.name_any(), volume)).collect();
         for claim in claims {
             let volume = claim.spec.as_ref().and_then(|spec| spec.volume_name.as_ref());
             let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
             let Some(volume) = volume else { continue };
-            let next = match (phase, uids.get(volume)) {
-                (Some("Bound"), None) => "Lost",
-                (Some("Lost"), Some(uid)) if *uid == claim.metadata.uid => "Bound",
+            let known = volumes.get(volume);
+            let next = match phase {
+                Some("Bound") if !known.is_some_and(|it| binding::admits(it, claim)) => "Lost",
+                Some("Lost") if known.is_some_and(|it| is_of(it, claim)) => "Bound",
                 _ => continue,
             };
+            if next == "Lost" {
+                // The list of volumes is older than that of claims: the volume may have been made in between.
+                let now = Api::<PersistentVolume>::all(self.client.clone()).get_opt(volume).await?;
+                if now.is_some_and(|it| binding::admits(&it, claim)) {
+                    continue;
+                }
+            }
             let status = json!({"metadata": {"uid": claim.metadata.uid}, "status": {"phase": next}});
             let (name, params, api) = (claim.name_any(), PatchParams::default(), self.claims_of(claim));
             gone_or_changed(api.patch_status(&name, &params, &Patch::Merge(status)).await)?;
             if next == "Lost" {
+                let (reason, what) = match known {
+                    None => ("ClaimLost", "no longer exists"),
+                    Some(_) => ("ClaimMisbound", "is bound to another claim"),
+                };
                 let message = format!(
-                    "PersistentVolume {volume:?} no longer exists; its data is kept where it was if it was not removed by hand"
+                    "PersistentVolume {volume:?} {what}; its data is kept where it was if it was not removed by hand"
                 );
-                event::warn_of_claim(&self.client, claim, "ClaimLost", &message).await;
+                self.events.warn_of_claim(claim, reason, message);
             }
         }
         Ok(())
@@ -153,8 +224,8 @@ async fn write_phase(
     }
 }
 
-fn claim_uid(volume: &PersistentVolume) -> Option<String> {
-    volume.spec.as_ref()?.claim_ref.as_ref()?.uid.clone()
+fn is_of(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
+    binding::claim_uid(volume).is_some_and(|uid| claim.metadata.uid.as_deref() == Some(uid))
 }
 
 /// An object that is gone or has changed meanwhile is looked at again when its change is seen.

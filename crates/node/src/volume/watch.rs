@@ -1,19 +1,18 @@
 //! Watches claims and volumes, and keeps volumes as their claims and their policies want them: at the start, whenever
 //! one of these objects changes, and when a Pod has let go of a volume that is to be removed.
 
-use std::time::Duration;
+use std::collections::HashMap;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
-use kube::Api;
 use kube::runtime::watcher::{Event, Result};
 use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, ResourceExt};
+use tokio::task::{AbortHandle, JoinSet};
 
-use crate::claims::{self, Unbound};
+use super::reclaim::REMOVE_AGAIN;
+use crate::claim_events::{self, Unbound};
 use crate::node::Node;
-
-/// Between two attempts to remove a volume that could not be removed.
-const REMOVE_AGAIN: Duration = Duration::from_secs(10);
 
 /// Runs until the future is dropped.
 pub async fn watch(node: Node) {
@@ -21,20 +20,34 @@ pub async fn watch(node: Node) {
     let mut claims = watcher(claims, watcher::Config::default()).default_backoff().boxed();
     let mut volumes = watcher(volumes, watcher::Config::default()).default_backoff().boxed();
     let mut unbound = Unbound::default();
-    // Some volume could not be removed yet.
+    // One task for each volume: one with many files does not hold up the others.
+    let (mut removals, mut under_way) = (JoinSet::new(), HashMap::new());
+    // Some volume is still to be removed.
     let mut left = false;
     loop {
         let changed = tokio::select! {
             Some(event) = claims.next() => claim_changed(&node, &mut unbound, event).await,
             Some(event) = volumes.next() => volume_changed(&node, event).await,
+            Some(ended) = removals.join_next_with_id() => {
+                let (id, again) = ended.unwrap_or_else(|error| (error.id(), false));
+                under_way.retain(|_, task: &mut AbortHandle| task.id() != id);
+                again
+            }
             () = node.shared.volumes.leases().released() => left,
             () = tokio::time::sleep(REMOVE_AGAIN), if left => true,
         };
         if !changed {
             continue;
         }
-        match node.shared.volumes.reconcile(|| node.shared.mounted()).await {
-            Ok(more) => left = more,
+        match node.shared.volumes.reconcile().await {
+            Ok(unwanted) => {
+                left = !unwanted.is_empty();
+                for volume in unwanted {
+                    under_way.entry(volume.name_any()).or_insert_with(|| {
+                        removals.spawn(node.shared.volumes.clone().remove_unwanted(volume))
+                    });
+                }
+            }
             Err(error) => {
                 left = true;
                 tracing::warn!(error = &error as &dyn std::error::Error, "failed to reconcile volumes");
@@ -53,7 +66,7 @@ async fn claim_changed(
         // Bound by the Pod that uses it.
         Ok(Event::InitApply(claim) | Event::Apply(claim)) => {
             if let Some(volume) = unbound.note(&claim) {
-                claims::tell_of_volume(node, &claim, &volume);
+                claim_events::tell_of_volume(node, &claim, &volume);
             }
             if let Err(error) = node.shared.volumes.grow(&claim).await {
                 tracing::warn!(claim = claim.metadata.name, %error, "failed to grow a volume");

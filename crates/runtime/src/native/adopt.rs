@@ -10,7 +10,7 @@ use super::{SANDBOX_FILE, Shared, delete, slot};
 use crate::{Error, Sandbox, SandboxId, Spec};
 
 pub async fn list(shared: &Arc<Shared>) -> Result<Vec<Sandbox>, Error> {
-    let mut sandboxes = Vec::new();
+    let (mut sandboxes, mut unreadable) = (Vec::new(), false);
     for id in stored(shared)? {
         {
             let known = shared.known();
@@ -22,28 +22,70 @@ pub async fn list(shared: &Arc<Shared>) -> Result<Vec<Sandbox>, Error> {
                 continue;
             }
         }
-        if let Some(sandbox) = adopt(shared, &id).await? {
-            sandboxes.push(sandbox);
+        match adopt(shared, &id).await? {
+            Adopted::Sandbox(sandbox) => sandboxes.push(sandbox),
+            Adopted::Unreadable => unreadable = true,
+            Adopted::Cleared => {}
         }
     }
-    sweep(shared).await;
+    slot::sweep(shared).await;
+    match unreadable {
+        // It holds ids and cgroups under a name that is not known.
+        true => tracing::warn!("unused ids and cgroups are kept while a sandbox cannot be read"),
+        false => sweep(shared).await,
+    }
     Ok(sandboxes)
 }
 
-/// Takes over a sandbox of an earlier program, or clears away what is not one.
-async fn adopt(shared: &Arc<Shared>, id: &SandboxId) -> Result<Option<Sandbox>, Error> {
+enum Adopted {
+    Sandbox(Sandbox),
+    /// It may run, and is left as it is.
+    Unreadable,
+    Cleared,
+}
+
+/// Takes over a sandbox of an earlier program, or removes one whose start never succeeded.
+///
+/// Only a missing record proves that. A record that cannot be read, or that this version cannot parse, can be that of a
+/// sandbox that runs: nothing of it is touched.
+async fn adopt(shared: &Arc<Shared>, id: &SandboxId) -> Result<Adopted, Error> {
     wait_for_launcher(shared, id).await;
-    match read(shared, id) {
-        Ok(sandbox) => {
+    let place = shared.place(id);
+    let read = || -> io::Result<Option<(Stored, Identity)>> {
+        let Some(stored) = record(&place.join(SANDBOX_FILE))? else { return Ok(None) };
+        Ok(record(&place.join(file::STARTED))?.map(|identity| (stored, identity)))
+    };
+    match read() {
+        Ok(Some((stored, identity))) => {
+            let slot = stored.slot(id);
+            let sandbox = Sandbox::new(shared.clone(), stored.spec, slot, identity);
             let mut known = shared.known();
-            Ok(Some(known.sandboxes.entry(id.clone()).or_insert(sandbox).clone()))
+            Ok(Adopted::Sandbox(known.sandboxes.entry(id.clone()).or_insert(sandbox).clone()))
         }
-        Err(reason) => {
-            tracing::info!(sandbox = %id, %reason, "clearing away an unfinished sandbox");
-            let slot = read_json::<Stored>(&shared.place(id), id, SANDBOX_FILE).map(|stored| stored.slot(id));
-            delete::remove(shared, id, &slot.unwrap_or_else(|_| id.clone())).await.map(|()| None)
+        Ok(None) => {
+            tracing::info!(sandbox = %id, "removing a sandbox whose start never succeeded");
+            let stored = record::<Stored>(&place.join(SANDBOX_FILE)).ok().flatten();
+            let slot = stored.map_or_else(|| id.clone(), |stored| stored.slot(id));
+            delete::remove(shared, id, &slot).await.map(|()| Adopted::Cleared)
+        }
+        Err(error) => {
+            tracing::error!(sandbox = %id, %error, "failed to read the record of a sandbox; the sandbox is kept");
+            Ok(Adopted::Unreadable)
         }
     }
+}
+
+/// Reads a record; `None` if it was never written. A reset of the machine leaves records empty that were not on disk yet.
+pub fn record<T: serde::de::DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
+    let text = match std::fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        text => text?,
+    };
+    if text.iter().all(|byte| *byte == 0) {
+        return Ok(None);
+    }
+    let fail = |error| io::Error::new(io::ErrorKind::InvalidData, format!("{}: {error}", path.display()));
+    serde_json::from_slice(&text).map(Some).map_err(fail)
 }
 
 /// A launcher may have outlived the program that ran it; it holds the lock for as long as it works.
@@ -54,19 +96,10 @@ async fn wait_for_launcher(shared: &Shared, id: &SandboxId) {
     let _ = wait.await;
 }
 
-/// Reads a sandbox that was started, from its directory.
-pub fn read(shared: &Arc<Shared>, id: &SandboxId) -> Result<Sandbox, Error> {
-    let place = shared.place(id);
-    let stored: Stored = read_json(&place, id, SANDBOX_FILE)?;
-    let identity: Identity = read_json(&place, id, file::STARTED)?;
-    let slot = stored.slot(id);
-    Ok(Sandbox::new(shared.clone(), stored.spec, slot, identity))
-}
-
 /// Our part of the sandbox's file.
 #[derive(serde::Deserialize)]
-struct Stored {
-    spec: Spec,
+pub struct Stored {
+    pub spec: Spec,
     /// Missing in what was written before there were slots.
     slot: Option<SandboxId>,
 }
@@ -76,13 +109,6 @@ impl Stored {
     fn slot(&self, id: &SandboxId) -> SandboxId {
         self.slot.clone().unwrap_or_else(|| id.clone())
     }
-}
-
-fn read_json<T: serde::de::DeserializeOwned>(place: &Path, id: &SandboxId, name: &str) -> Result<T, Error> {
-    let path = place.join(name);
-    std::fs::read(&path).and_then(|text| serde_json::from_slice(&text).map_err(io::Error::from)).map_err(
-        |source| Error::State { sandbox: id.clone(), step: "read the state", path: Some(path), source },
-    )
 }
 
 /// The ids of all directories there are.
@@ -97,9 +123,8 @@ fn stored(shared: &Shared) -> Result<Vec<SandboxId>, Error> {
         .collect())
 }
 
-/// Slots of earlier programs, then ranges of ids and cgroups that no slot and no sandbox holds.
+/// Removes ranges of ids and cgroups that no slot and no sandbox holds.
 async fn sweep(shared: &Arc<Shared>) {
-    slot::sweep(shared).await;
     let holds = |name: &Path| {
         let known = shared.known();
         let named = |slot: &SandboxId| Path::new(slot.as_str()) == name;

@@ -84,6 +84,39 @@ async fn killed_supervisor_counts_as_killed_and_is_remembered() {
     world.finish().await;
 }
 
+/// Only a record that is missing or empty says that a start never succeeded.
+#[tokio::test]
+async fn a_sandbox_whose_record_cannot_be_read_is_left_running() {
+    let world = World::new();
+    let sandbox = world.start(&["sleep", "1000"]).await;
+    let state = world.directory.path().join("state");
+    let place = state.join("sandbox").join(sandbox.id().as_str());
+    for name in ["sandbox.json", "started.json"] {
+        let (record, aside) = (place.join(name), place.join("aside"));
+        std::fs::rename(&record, &aside).expect("there");
+        for make in [
+            |path: &std::path::Path| std::fs::write(path, "{\"version\": \"a later one\"}"),
+            // Reading it fails, whoever reads.
+            |path: &std::path::Path| std::fs::create_dir(path),
+        ] {
+            make(&record).expect("made");
+            let next = Native::open(&state).expect("opens");
+            assert!(next.list().await.expect("lists").is_empty(), "{name}");
+            assert_eq!(run(&sandbox, &shell("echo alive")).await.stdout, "alive\n", "{name}");
+            match record.is_dir() {
+                true => std::fs::remove_dir(&record).expect("removed"),
+                false => std::fs::remove_file(&record).expect("removed"),
+            }
+        }
+        std::fs::rename(&aside, &record).expect("there");
+        let next = Native::open(&state).expect("opens");
+        let found = next.list().await.expect("lists");
+        assert_eq!(found.len(), 1, "{name}");
+        assert_eq!(run(&found[0], &shell("echo found")).await.stdout, "found\n");
+    }
+    world.finish().await;
+}
+
 #[tokio::test]
 async fn unfinished_start_is_cleared_away() {
     let world = World::new();

@@ -9,7 +9,6 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use asb_apiserver::backup::Stored;
-use asb_node::Node;
 use asb_runtime::Images;
 use asb_runtime::image::Record;
 use asb_runtime::tree::{self, Purpose};
@@ -55,7 +54,9 @@ pub fn run(data_dir: &DataDir, backup: &Path) -> anyhow::Result<ExitCode> {
 
 /// Returns the volumes of the engine whose files the backup does not have.
 fn restore_objects(data_dir: &Path, backup: &Path, manifest: &Manifest) -> anyhow::Result<BTreeSet<String>> {
-    let (node, volumes) = (Node::name(), data_dir.join(VOLUMES));
+    // Stored in the new directory: its Pods are bound to this name.
+    let node = asb_node::node_name(data_dir).context("failed to store the name of the Node")?;
+    let volumes = data_dir.join(VOLUMES);
     let file = File::open(backup.join(OBJECTS))?;
     let (mut missing, mut failed) = (BTreeSet::new(), None);
     let lines = BufReader::new(file).lines().map_while(|line| {

@@ -380,6 +380,39 @@ fn a_volume_that_is_lost_under_a_running_pod_is_told_and_not_replaced() {
     }
 }
 
+#[test]
+fn a_claim_of_the_user_that_is_lost_under_a_running_pod_is_told_and_never_made() {
+    let volumes = json!([
+        {"name": "work", "persistentVolumeClaim": {"claimName": "mine"}},
+        {"name": "data", "persistentVolumeClaim": {"claimName": "gives-way"}},
+        {"name": "scratch", "emptyDir": {}},
+    ]);
+    let sandbox = sandbox(json!({
+        "podTemplate": {"spec": {"volumes": volumes}},
+        "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {}}],
+    }));
+    let known = sandbox.edit(json!({"status": {"selector": "x=y"}}));
+    assert_eq!(volume::mounted(&known).collect::<Vec<_>>(), ["mine"]);
+    let lost = claim("mine").edit(json!({"status": {"phase": "Lost"}}));
+    for (mine, told) in [
+        (Some(claim("mine")), None),
+        (Some(lost), Some("\"mine\" has lost its PersistentVolume")),
+        (None, Some("\"mine\" is gone; create it again")),
+    ] {
+        let seen = Seen {
+            volume_claims: vec![Some(Arc::new(claim("data-box").owned()))],
+            mounted_claims: vec![("mine".to_owned(), mine.map(Arc::new))],
+            ..seen(Some(ready_pod()), None)
+        };
+        let planned = plan(&known, &seen, at(100));
+        assert!(!planned.actions.iter().any(|action| matches!(action, Action::CreateVolumeClaim(_))));
+        let status = judge(&known, &seen, &[], "cluster.local", at(100));
+        let ready = condition::get(&status.conditions, condition::READY).unwrap();
+        assert_eq!(ready.reason == "VolumeLost", told.is_some(), "{ready:?}");
+        assert!(told.is_none_or(|told| ready.message.contains(told)), "{ready:?}");
+    }
+}
+
 /// SB-030
 #[test]
 fn pod_is_named_like_its_sandbox_unless_an_annotation_names_another() {

@@ -14,7 +14,7 @@ const SIGKILL: i32 = 9;
 /// How long the last output of a command that has ended is waited for.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// Why it did not go well, for people.
+/// Why a hook or probe failed, in the words of its event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Problem {
     Failed(String),

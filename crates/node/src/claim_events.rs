@@ -1,4 +1,4 @@
-//! What people are told of claims beside their status: that a volume was made, or why there is none.
+//! Events about claims: a volume was made, or why there is none.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,7 @@ use crate::pod::spec::Refusal;
 pub struct Unbound(HashSet<String>);
 
 impl Unbound {
-    /// Takes in the latest form of a claim; the name of its volume, if it has just got one.
+    /// Takes in the latest form of a claim; the name of its volume, if one has just been made for it.
     pub fn note(&mut self, claim: &PersistentVolumeClaim) -> Option<String> {
         let uid = claim.metadata.uid.clone()?;
         if !is_bound(claim) {
@@ -21,7 +21,8 @@ impl Unbound {
             return None;
         }
         let is_new = self.0.remove(&uid);
-        claim.spec.as_ref()?.volume_name.clone().filter(|_| is_new)
+        let made = format!("pvc-{uid}");
+        claim.spec.as_ref()?.volume_name.clone().filter(|name| is_new && *name == made)
     }
 
     pub fn forget(&mut self, claim: &PersistentVolumeClaim) {
@@ -34,7 +35,7 @@ impl Unbound {
 /// Records that a claim has got its volume.
 pub fn tell_of_volume(node: &Node, claim: &PersistentVolumeClaim, volume: &str) {
     let message = format!("Successfully provisioned volume {volume}");
-    node.shared.events.claim(claim, true, "ProvisioningSucceeded", message);
+    node.shared.events.tell_of_claim(claim, "ProvisioningSucceeded", message);
 }
 
 /// Records, of the claim that kept a Pod from starting, why it has no volume.
@@ -44,7 +45,7 @@ pub async fn tell_of_failure(node: &Node, pod: &Pod, refusal: &Refusal) {
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(node.shared.client.clone(), &namespace);
     let Ok(Some(claim)) = claims.get_opt(name).await else { return };
     if !is_bound(&claim) {
-        node.shared.events.claim(&claim, false, "ProvisioningFailed", refusal.message.clone());
+        node.shared.events.warn_of_claim(&claim, "ProvisioningFailed", refusal.message.clone());
     }
 }
 
@@ -68,15 +69,17 @@ mod tests {
     fn volume_is_told_once_and_only_of_claims_that_waited_for_it() {
         let claim = |uid: &str, phase: &str| -> PersistentVolumeClaim {
             serde_json::from_value(json!({
-                "metadata": {"uid": uid}, "spec": {"volumeName": "pvc-1"}, "status": {"phase": phase},
+                "metadata": {"uid": uid}, "spec": {"volumeName": "pvc-new"}, "status": {"phase": phase},
             }))
             .unwrap()
         };
         let mut unbound = Unbound::default();
         assert_eq!(unbound.note(&claim("old", "Bound")), None, "it was there before this engine");
         assert_eq!(unbound.note(&claim("new", "Pending")), None);
-        assert_eq!(unbound.note(&claim("new", "Bound")).as_deref(), Some("pvc-1"));
+        assert_eq!(unbound.note(&claim("new", "Bound")).as_deref(), Some("pvc-new"));
         assert_eq!(unbound.note(&claim("new", "Bound")), None);
+        unbound.note(&claim("other", "Pending"));
+        assert_eq!(unbound.note(&claim("other", "Bound")), None, "it was bound to a volume that was there");
         unbound.note(&claim("gone", "Pending"));
         unbound.forget(&claim("gone", "Pending"));
         assert!(unbound.0.is_empty());
