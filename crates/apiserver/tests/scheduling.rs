@@ -295,6 +295,7 @@ async fn pods_leave_a_node_whose_taint_they_do_not_tolerate() {
     world.create(PODS, pod("leaves")).await;
     world.create(PODS, tolerating("soon", json!(1))).await;
     world.create(PODS, tolerating("later", json!(3600))).await;
+    world.create(PODS, tolerating("ages", json!(i64::MAX))).await;
     world.create(PODS, tolerating("stays", Value::Null)).await;
     change_node(&world, json!({"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}})).await;
     for name in ["leaves", "soon"] {
@@ -315,7 +316,7 @@ async fn pods_leave_a_node_whose_taint_they_do_not_tolerate() {
     world.eventually_that(events, says("Marking for deletion Pod default/leaves")).await;
     change_node(&world, json!({"spec": {"taints": null}})).await;
     world.eventually_that(events, says("Cancelling deletion of Pod default/later")).await;
-    for name in ["later", "stays"] {
+    for name in ["later", "ages", "stays"] {
         assert!(world.get(&path(name)).await.body["metadata"]["deletionTimestamp"].is_null());
     }
 }

@@ -12,6 +12,8 @@ use crate::store::{Entry, Expect, WriteError};
 
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 pub(crate) const ORPHAN: &str = "orphan";
+/// The longest grace period in seconds, 68 years: the time at which it ends is always one that can be written.
+const LONGEST_GRACE: i64 = i32::MAX as i64;
 /// The namespaces that cannot be deleted.
 const IMMORTAL: [&str; 3] = ["default", "kube-public", "kube-system"];
 
@@ -141,7 +143,7 @@ fn grace_period(target: &Target, object: &Value, asked: Option<i64>) -> i64 {
         _ if ended => 0,
         // As in Kubernetes, a negative period means the shortest one.
         negative if negative < 0 => 1,
-        grace => grace,
+        grace => grace.min(LONGEST_GRACE),
     }
 }
 
@@ -164,5 +166,28 @@ fn set_propagation(meta: &mut Value, propagation: Option<Propagation>) {
         meta["finalizers"] = finalizers.into();
     } else if let Some(meta) = meta.as_object_mut() {
         meta.remove("finalizers");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::Registry;
+    use serde_json::json;
+
+    #[test]
+    fn a_grace_period_of_any_length_ends_at_a_time_that_can_be_written() {
+        let pods = Registry::new().find("", "v1", "pods").expect("a built-in kind");
+        let now = jiff::Timestamp::UNIX_EPOCH;
+        let options = |grace| DeleteOptions { grace, ..DeleteOptions::default() };
+        let pod =
+            json!({"metadata": {}, "spec": {"nodeName": "n", "terminationGracePeriodSeconds": i64::MAX}});
+        for grace in [None, Some(i64::MAX)] {
+            let marked = mark(&pods, &pod, &options(grace), now);
+            assert_eq!(marked["metadata"]["deletionGracePeriodSeconds"], LONGEST_GRACE);
+            assert_eq!(marked["metadata"]["deletionTimestamp"], "2038-01-19T03:14:07Z");
+            let again = mark(&pods, &marked, &options(Some(5)), now);
+            assert_eq!(again["metadata"]["deletionTimestamp"], "1970-01-01T00:00:05Z");
+        }
     }
 }
