@@ -120,7 +120,7 @@ impl Ledger {
     pub fn place(&mut self, pod: &Pod) {
         let uid: Box<str> = pod.uid().into();
         self.stop_waiting(&uid);
-        self.remove_place(&uid);
+        let had_place = self.remove_place(&uid);
         let avoids = Rule::all(&pod.spec.affinity.pod_anti_affinity.required, pod);
         let requests = pod.requests();
         self.used.add(&requests);
@@ -133,8 +133,8 @@ impl Ledger {
             avoids,
         };
         self.placed.insert(uid, placed);
-        // It is no help to anybody else.
-        self.touch(self.sociable > 0);
+        // A Pod that takes a place helps only Pods with an affinity to it. One that had a place may have had a larger one.
+        self.touch(had_place || self.sociable > 0);
     }
 
     /// What may change of a Pod that has a place. Whether it has one.
@@ -176,7 +176,10 @@ impl Ledger {
         let had_place = self.remove_place(pod.uid());
         let known = self.stop_waiting(pod.uid());
         let changed = known.as_ref().is_some_and(|known| !known.pod.is_same(&pod));
-        self.touch(had_place || changed || pod.told().is_none());
+        // The reason in its condition may be out of date: its room may have become free, and the other Pods may have been looked
+        // at, after the Pod was offered and before it was written.
+        let fits = known.is_none() && !self.stale && self.check(&pod).is_ok();
+        self.touch(fits || had_place || changed || pod.told().is_none());
         let arrival = known.map_or(self.arrivals, |known| known.arrival);
         self.arrivals = self.arrivals.max(arrival + 1);
         self.go_on_waiting(Waiting { pod, arrival });
