@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde_json::json;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
+use crate::background;
 use crate::ops::{Api, WriteOptions};
 use crate::store::Change;
 
@@ -41,7 +42,7 @@ pub(crate) async fn run(api: Arc<Api>, mut namespaces: UnboundedReceiver<Box<str
             namespace = namespaces.recv() => namespace,
         };
         let Some(namespace) = namespace else { return };
-        ensure(&api, &namespace);
+        background::step("ServiceAccounts", async { ensure(&api, &namespace) }).await;
     }
 }
 

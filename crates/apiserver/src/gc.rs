@@ -14,6 +14,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
+use crate::background;
 use crate::ops::{ATTEMPTS, Api, DeleteOptions, FOREGROUND, ORPHAN, Propagation};
 use crate::protection;
 use crate::registry::crd::CLEANUP_FINALIZER;
@@ -21,6 +22,7 @@ use crate::registry::{DEFINITIONS, Target};
 use crate::store::{Change, Entry, Key, WriteError};
 use crate::terminating;
 
+const TASK: &str = "garbage collection";
 const NAMESPACES: &str = "namespaces";
 /// Events are kept this long after they were last seen, and this many at most.
 const EVENT_HOURS: i64 = 1;
@@ -61,17 +63,7 @@ pub(crate) fn tap(hints: UnboundedSender<Hint>) -> impl Fn(&Arc<Change>) {
 pub(crate) async fn run(api: Arc<Api>, mut hints: UnboundedReceiver<Hint>) {
     for collection in api.store.collections() {
         for entry in api.store.list(&collection, "").entries {
-            let key = Key::new(&collection, &entry.meta.namespace, &entry.meta.name);
-            if entry.meta.deleting {
-                deleting(&api, &key).await;
-                continue;
-            }
-            if let Some(target) = api.registry.stored_in(&collection) {
-                protection::protect(&api, &target, &entry);
-            }
-            if !entry.meta.owners.is_empty() {
-                owned(&api, &key).await;
-            }
+            background::step(TASK, found(&api, &collection, &entry)).await;
         }
     }
     let mut sweep = tokio::time::interval(EVENT_SWEEP);
@@ -79,13 +71,27 @@ pub(crate) async fn run(api: Arc<Api>, mut hints: UnboundedReceiver<Hint>) {
         let hint = tokio::select! {
             () = api.stopping.cancelled() => return,
             _ = sweep.tick() => {
-                expire_events(&api).await;
+                background::step(TASK, expire_events(&api)).await;
                 continue;
             }
             hint = hints.recv() => hint,
         };
         let Some(hint) = hint else { return };
-        handle(&api, hint).await;
+        background::step(TASK, handle(&api, hint)).await;
+    }
+}
+
+/// Looks at an object that is there at the start.
+async fn found(api: &Api, collection: &Arc<str>, entry: &Arc<Entry>) {
+    let key = Key::new(collection, &entry.meta.namespace, &entry.meta.name);
+    if entry.meta.deleting {
+        return deleting(api, &key).await;
+    }
+    if let Some(target) = api.registry.stored_in(collection) {
+        protection::protect(api, &target, entry);
+    }
+    if !entry.meta.owners.is_empty() {
+        owned(api, &key).await;
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
+use crate::background;
 use crate::ops::{Api, Part, WriteOptions};
 use crate::protection::CLAIMS;
 use crate::registry::Target;
@@ -66,7 +67,7 @@ pub(crate) fn tap(changed: UnboundedSender<()>) -> impl Fn(&Arc<Change>) {
 /// Gives claims their class until the server stops. Starts by looking at all of them.
 pub(crate) async fn run(api: Arc<Api>, mut changed: UnboundedReceiver<()>) {
     loop {
-        complete(&api);
+        background::step("default StorageClass", async { complete(&api) }).await;
         tokio::select! {
             () = api.stopping.cancelled() => return,
             change = changed.recv() => if change.is_none() { return },

@@ -46,6 +46,23 @@ async fn a_bound_pod_is_given_time_and_an_unbound_one_is_not() {
 }
 
 #[tokio::test]
+async fn a_huge_grace_period_does_not_stop_the_garbage_collector() {
+    let world = World::new().await;
+    let owner = world.create(GADGETS, gadget("owner")).await;
+    let mut patient = owned_by(pod("patient"), &owner, false);
+    patient["spec"]["nodeName"] = "node".into();
+    patient["spec"]["terminationGracePeriodSeconds"] = i64::MAX.into();
+    world.create(PODS, patient).await;
+    world.delete(&format!("{GADGETS}/owner"), json!(null)).await;
+    let path = format!("{PODS}/patient");
+    world.eventually_that(&path, |pod| pod["metadata"]["deletionTimestamp"].is_string()).await;
+    let other = world.create(GADGETS, gadget("other")).await;
+    world.create(MAPS, owned_by(config_map("dependent"), &other, false)).await;
+    world.delete(&format!("{GADGETS}/other"), json!(null)).await;
+    world.eventually(&format!("{MAPS}/dependent"), 404).await;
+}
+
+#[tokio::test]
 async fn preconditions_guard_a_deletion() {
     let world = World::new().await;
     let made = world.create(MAPS, config_map("a")).await;

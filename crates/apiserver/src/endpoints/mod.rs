@@ -18,6 +18,7 @@ use serde_json::{Map, Value};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::time::Instant;
 
+use crate::background;
 use crate::ops::{Api, DeleteOptions, Part, WriteOptions};
 use crate::protection::PODS;
 use crate::registry::Target;
@@ -70,7 +71,8 @@ pub(crate) async fn run(api: Arc<Api>, mut changes: UnboundedReceiver<Arc<Change
             },
             () = pause => {
                 for (namespace, name) in services.take() {
-                    if let Err(error) = write(&api, &namespace, &name) {
+                    let written = background::step("endpoints", async { write(&api, &namespace, &name) });
+                    if let Some(Err(error)) = written.await {
                         // Usual while the namespace is deleted, or on a conflict: another change follows then.
                         tracing::debug!(namespace, service = name, error = error.message, "endpoints not written");
                     }

@@ -10,9 +10,11 @@ use tokio::sync::mpsc;
 use super::report::{self, Failure};
 use super::taints::Taints;
 use super::{PODS, Scheduling, place};
+use crate::background;
 use crate::ops::Api;
 use crate::store::WriteError;
 
+const TASK: &str = "scheduling";
 /// The pause after a write that the disk has refused.
 pub(super) const AGAIN: Duration = Duration::from_secs(1);
 /// The pause between two looks at all Pods because of a taint.
@@ -33,11 +35,16 @@ pub(crate) async fn run(api: Arc<Api>, failures: mpsc::Receiver<Failure>) {
             () = until(next) => {}
         }
         while scheduling.ledger().has_work() && !api.stopping.is_cancelled() {
-            if bind_waiting(&api, &scheduling).await.is_err() {
+            let bound = background::step(TASK, bind_waiting(&api, &scheduling)).await;
+            if !matches!(bound, Some(Ok(()))) {
                 tokio::time::sleep(AGAIN).await;
+                // Pods that have to leave do not wait until the writes succeed.
+                scheduling.wake.notify_one();
+                break;
             }
         }
-        next = taints.evict(&api, &scheduling).await;
+        let looked = background::step(TASK, taints.evict(&api, &scheduling)).await;
+        next = looked.unwrap_or_else(|| Some(Timestamp::now() + AGAIN));
         if taints.are_there() {
             // All Pods were read. What happens meanwhile is looked at together.
             tokio::time::sleep(PAUSE).await;
@@ -52,19 +59,23 @@ async fn until(moment: Option<Timestamp>) {
     tokio::time::sleep(left.min(LONGEST)).await;
 }
 
-/// Looks at all Pods that wait.
-async fn bind_waiting(api: &Api, scheduling: &Scheduling) -> Result<(), WriteError> {
+/// Looks at all Pods that wait. Fails if one of the decisions could not be written.
+async fn bind_waiting(api: &Api, scheduling: &Scheduling) -> Result<(), Unwritten> {
     let decisions = scheduling.ledger().decide();
     let mut outcome = Ok(());
     for decision in decisions {
-        if let Err(error) = carry_out(api, scheduling, &decision) {
+        let written = background::step(TASK, async { carry_out(api, scheduling, &decision) }).await;
+        if !matches!(written, Some(Ok(()))) {
             scheduling.give_back(api, &decision.uid);
-            outcome = Err(error);
+            outcome = Err(Unwritten);
         }
         tokio::task::yield_now().await;
     }
     outcome
 }
+
+/// The disk refused a write, or the write panicked.
+struct Unwritten;
 
 fn carry_out(api: &Api, scheduling: &Scheduling, decision: &Decision) -> Result<(), WriteError> {
     let Some(target) = api.registry.stored_in(PODS) else { return Ok(()) };

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use super::queue::AGAIN;
 use super::report::Failure;
 use super::{PODS, Scheduling, read};
+use crate::background;
 use crate::ops::{Api, DeleteOptions, Disruption};
 use crate::store::Entry;
 
@@ -44,8 +45,12 @@ impl Taints {
                 tell("Cancelling deletion of Pod");
             } else if listed(&evicted) {
                 tell("Marking for deletion Pod");
-                if let Err(error) = api.evict(entry.clone(), Disruption::Taint, DeleteOptions::default()) {
+                let evict = async { api.evict(entry.clone(), Disruption::Taint, DeleteOptions::default()) };
+                let evicted = background::step("eviction for a taint", evict).await;
+                if let Some(Err(error)) = &evicted {
                     tracing::warn!(pod = &*meta.name, error = error.message, "Pod not evicted for a taint");
+                }
+                if !matches!(evicted, Some(Ok(()))) {
                     next = Some(now + AGAIN);
                 }
                 tokio::task::yield_now().await;
