@@ -109,11 +109,17 @@ impl Ledger {
 
     /// Takes a place for a Pod that somebody else has bound here, or says why the node rejects it.
     pub fn admit(&mut self, pod: &Pod) -> Result<(), Rejection> {
-        if let Some(node) = self.node.as_ref().filter(|_| !pod.is_mirror()) {
-            admission::check(pod, node, &self.load())?;
+        // The Pod may have a place already: it may wait here as well, and the queue may have found one for it.
+        let had_place = self.remove_place(pod.uid());
+        let admitted = match &self.node {
+            Some(node) if !pod.is_mirror() => admission::check(pod, node, &self.load()),
+            _ => Ok(()),
+        };
+        if admitted.is_ok() {
+            self.place(pod);
         }
-        self.place(pod);
-        Ok(())
+        self.touch(had_place);
+        admitted
     }
 
     /// A Pod has a place, whether it fits or not.

@@ -7,6 +7,7 @@ use super::{ATTEMPTS, Api, Part, WriteOptions, Written, admit, is_crd, key, now,
 use crate::protection;
 use crate::registry::crd::CLEANUP_FINALIZER;
 use crate::registry::{Target, rules};
+use crate::scheduling::Reservation;
 use crate::status::ApiError;
 use crate::storage_class;
 use crate::store::{Expect, WriteError};
@@ -66,7 +67,7 @@ impl Api {
             let warnings = admit::admit(target, &mut complete, None, Part::Main, options)?;
             rules::initial_status(resource, &mut complete);
             let scheduling = self.scheduling.as_ref().filter(|_| resource.is("", "pods"));
-            let place = scheduling.map(|it| it.place(&mut complete)).unwrap_or_default();
+            let place = scheduling.map_or(Reservation::Nothing, |it| it.place(&mut complete));
             let mut complete = target.to_stored(complete)?;
             let _held = self.assign_address(target, namespace, &mut complete)?;
             let name = complete["metadata"]["name"].as_str().unwrap_or_default().to_owned();

@@ -20,7 +20,7 @@ use asb_scheduler::{Ledger, Node, Pod};
 use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, mpsc};
 
-pub(crate) use place::bind;
+pub(crate) use place::{Reservation, bind};
 pub(crate) use queue::run;
 use report::Failure;
 

@@ -1,4 +1,4 @@
-//! A place for a Pod that is about to be written: at its creation, or when somebody else binds it.
+//! A place for a Pod that is about to be written: at its creation, or when a client binds it.
 
 use asb_scheduler::{GATED, GATED_MESSAGE, Offer, Pod, Rejection, UNSCHEDULABLE};
 use serde::Deserialize;
@@ -8,33 +8,48 @@ use super::Scheduling;
 use super::report::Failure;
 use crate::ops::now;
 
-/// A place that is taken, and free again when this is dropped without [`Reservation::keep`].
+/// What the ledger holds for a new Pod until the Pod is written.
 #[must_use]
-#[derive(Default)]
-pub(crate) struct Reservation<'a> {
-    taken: Option<(&'a Scheduling, String)>,
-    /// What is to be told once the Pod is written.
-    failure: Option<(&'a Scheduling, String)>,
+pub(crate) enum Reservation<'a> {
+    Nothing,
+    Place(Taken<'a>),
+    /// The Pod waits, and an event with this message is written once the Pod is.
+    Unfit {
+        scheduling: &'a Scheduling,
+        message: String,
+    },
+}
+
+/// A place, which is free again when this is dropped without [`Reservation::keep`]: nothing else knows the UID of a Pod that is
+/// not written.
+pub(crate) struct Taken<'a> {
+    scheduling: &'a Scheduling,
+    uid: String,
+    kept: bool,
 }
 
 impl Reservation<'_> {
     /// The Pod was written like this.
-    pub fn keep(mut self, namespace: &str, name: &str, uid: &str) {
-        self.taken = None;
-        if let Some((scheduling, message)) = self.failure.take() {
-            scheduling.report(Failure::unschedulable(namespace, name, uid, &message));
+    pub fn keep(self, namespace: &str, name: &str, uid: &str) {
+        match self {
+            Self::Nothing => {}
+            Self::Place(mut taken) => taken.kept = true,
+            Self::Unfit { scheduling, message } => {
+                scheduling.report(Failure::unschedulable(namespace, name, uid, message));
+            }
         }
     }
 }
 
-impl Drop for Reservation<'_> {
+impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        if let Some((scheduling, uid)) = &self.taken {
-            let mut ledger = scheduling.ledger();
-            ledger.remove(uid);
-            if ledger.has_work() {
-                scheduling.wake.notify_one();
-            }
+        if self.kept {
+            return;
+        }
+        let mut ledger = self.scheduling.ledger();
+        ledger.remove(&self.uid);
+        if ledger.has_work() {
+            self.scheduling.wake.notify_one();
         }
     }
 }
@@ -42,11 +57,12 @@ impl Drop for Reservation<'_> {
 impl Scheduling {
     /// Binds a new Pod that fits; tells one that does not why it waits, or why the node that it names rejects it.
     pub fn place(&self, object: &mut Value) -> Reservation<'_> {
-        let none = Reservation::default();
+        let none = Reservation::Nothing;
         // What is wrong with it was found when it was checked.
         let Ok(pod) = Pod::deserialize(&*object) else { return none };
+        let place = || Reservation::Place(Taken { scheduling: self, uid: pod.uid().to_owned(), kept: false });
         if !pod.node_name().is_empty() {
-            return self.admit(&pod, object);
+            return if self.admit(&pod, object) { place() } else { none };
         }
         if pod.is_gated() {
             object["status"]["conditions"] = json!([condition(GATED, GATED_MESSAGE, &Value::Null)]);
@@ -59,37 +75,31 @@ impl Scheduling {
         match offer {
             Offer::Place => {
                 object["spec"]["nodeName"] = self.node.as_str().into();
-                self.taken(&pod)
+                place()
             }
             Offer::Queue => none,
             Offer::Unfit(message) => {
                 let generation = &object["metadata"]["generation"];
                 object["status"]["conditions"] = json!([condition(UNSCHEDULABLE, &message, generation)]);
-                Reservation { taken: None, failure: Some((self, message)) }
+                Reservation::Unfit { scheduling: self, message }
             }
         }
     }
 
-    /// Checks a Pod that somebody else binds to the node, as a kubelet does: one that does not fit fails.
-    pub fn admit(&self, pod: &Pod, object: &mut Value) -> Reservation<'_> {
+    /// Checks a Pod that a client binds to a node, as the kubelet of this node does: one that does not fit fails. Returns
+    /// whether the Pod has a place now. If the Pod is then not written, [`Scheduling::synchronise`] has to follow.
+    pub fn admit(&self, pod: &Pod, object: &mut Value) -> bool {
         if pod.node_name() != self.node {
-            return Reservation::default();
+            return false;
         }
         let admitted = self.ledger().admit(pod);
-        match admitted {
-            Ok(()) => self.taken(pod),
-            Err(Rejection { reason, message }) => {
-                let status = &mut object["status"];
-                status["phase"] = "Failed".into();
-                status["reason"] = reason.into();
-                status["message"] = format!("Pod was rejected: {message}").into();
-                Reservation::default()
-            }
+        if let Err(Rejection { reason, message }) = &admitted {
+            let status = &mut object["status"];
+            status["phase"] = "Failed".into();
+            status["reason"] = reason.as_str().into();
+            status["message"] = format!("Pod was rejected: {message}").into();
         }
-    }
-
-    fn taken(&self, pod: &Pod) -> Reservation<'_> {
-        Reservation { taken: Some((self, pod.uid().to_owned())), failure: None }
+        admitted.is_ok()
     }
 }
 

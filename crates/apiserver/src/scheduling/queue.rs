@@ -66,7 +66,7 @@ async fn bind_waiting(api: &Api, scheduling: &Scheduling) -> Result<(), Unwritte
     for decision in decisions {
         let written = background::step(TASK, async { carry_out(api, scheduling, &decision) }).await;
         if !matches!(written, Some(Ok(()))) {
-            scheduling.give_back(api, &decision.uid);
+            scheduling.synchronise(api, &decision.uid);
             outcome = Err(Unwritten);
         }
         tokio::task::yield_now().await;
@@ -99,7 +99,12 @@ fn carry_out(api: &Api, scheduling: &Scheduling, decision: &Decision) -> Result<
         (Err(WriteError::Conflict), _) | (Ok(_), Verdict::Place) => Ok(()),
         (Ok(_), Verdict::Unfit(message)) => {
             let meta = &entry.meta;
-            scheduling.report(Failure::unschedulable(&meta.namespace, &meta.name, &meta.uid, message));
+            scheduling.report(Failure::unschedulable(
+                &meta.namespace,
+                &meta.name,
+                &meta.uid,
+                message.clone(),
+            ));
             Ok(())
         }
         (Err(error), _) => Err(error),
@@ -107,8 +112,9 @@ fn carry_out(api: &Api, scheduling: &Scheduling, decision: &Decision) -> Result<
 }
 
 impl Scheduling {
-    /// Takes a Pod for what the store says that it is, and looks at all Pods once more.
-    fn give_back(&self, api: &Api, uid: &str) {
+    /// Brings the ledger's entry for a Pod in line with the store after a write that failed, and has all Pods that wait looked
+    /// at again.
+    pub fn synchronise(&self, api: &Api, uid: &str) {
         let found = || api.store.find(uid).map(|(_, entry)| entry);
         loop {
             let before = found();
@@ -121,6 +127,70 @@ impl Scheduling {
                 break;
             }
         }
-        self.ledger().look_again();
+        let mut ledger = self.ledger();
+        ledger.look_again();
+        if ledger.has_work() {
+            self.wake.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use asb_scheduler::Pod;
+    use serde::Deserialize as _;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::ops::WriteOptions;
+    use crate::{ApiServer, Config};
+
+    fn binding(node: &str) -> Value {
+        json!({"target": {"kind": "Node", "name": node}})
+    }
+
+    #[tokio::test]
+    async fn a_binding_that_is_not_written_leaves_the_ledger_as_the_store_is() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let config =
+            Config { data_dir: dir.path().to_owned(), crds: vec![], node_name: Some("here".to_owned()) };
+        let api = ApiServer::open(config).await.expect("the server opens").api;
+        let find = |plural: &str| api.registry.find("", "v1", plural).expect("a built-in kind");
+        let create = |plural: &str, namespace: &str, object: Value| {
+            let made = api.create(&find(plural), namespace, object, &WriteOptions::default());
+            made.map_err(|error| error.message).expect("created").entry
+        };
+        let pod = |name: &str| {
+            let containers = json!([{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]);
+            json!({"metadata": {"name": name}, "spec": {"containers": containers}})
+        };
+        let status = json!({"allocatable": {"cpu": "2", "pods": "9"}});
+        let node = create("nodes", "", json!({"metadata": {"name": "here"}, "status": status}));
+        let bound = create("pods", "default", pod("bound"));
+        let cordon = |node: &mut Value| node["spec"]["unschedulable"] = true.into();
+        api.amend(&find("nodes"), &node, cordon).expect("written");
+        let waiting = create("pods", "default", pod("waiting"));
+        let scheduling = api.scheduling.clone().expect("there is a node");
+        let holds = |entry: &crate::store::Entry, verdict: Verdict| {
+            scheduling.ledger().stands(&Decision { uid: entry.meta.uid.clone(), verdict })
+        };
+        let unfit = || Verdict::Unfit(String::new());
+        assert!(holds(&bound, Verdict::Place) && holds(&waiting, unfit()));
+
+        // The queue has bound the Pod between the read and the write of a client's binding, which is a conflict.
+        let mut object = bound.parse();
+        let read = Pod::deserialize(&object).expect("readable");
+        assert!(scheduling.admit(&read, &mut object), "its own place does not count against it");
+        scheduling.synchronise(&api, &bound.meta.uid);
+        assert!(holds(&bound, Verdict::Place), "a bound Pod keeps its place");
+
+        // The disk refuses the write of a client's binding, which a kubelet would accept on a cordoned node.
+        api.store.stop().await;
+        let node = || api.get(&find("nodes"), "", "here").map_err(|error| error.message).expect("a node");
+        while api.amend(&find("nodes"), &node(), |_| ()).is_ok() {}
+        let refused = api.bind(&find("pods"), "default", "waiting", &binding("here"), false);
+        assert!(refused.is_err(), "the store is closed");
+        assert!(holds(&waiting, unfit()), "a Pod that is not bound waits on");
+        assert!(holds(&bound, Verdict::Place));
     }
 }

@@ -34,8 +34,8 @@ enum Source {
 }
 
 impl Failure {
-    pub fn unschedulable(namespace: &str, name: &str, uid: &str, message: &str) -> Self {
-        Self::new(Source::Scheduler, namespace, name, uid, message.to_owned())
+    pub fn unschedulable(namespace: &str, name: &str, uid: &str, message: String) -> Self {
+        Self::new(Source::Scheduler, namespace, name, uid, message)
     }
 
     pub fn taint(namespace: &str, name: &str, uid: &str, message: String) -> Self {

@@ -201,6 +201,16 @@ fn a_pod_that_somebody_else_binds_is_rejected_in_the_kubelets_words() {
 }
 
 #[test]
+fn a_pod_that_a_client_binds_does_not_compete_with_the_place_that_it_has() {
+    let mut ledger = ledger(|_| ());
+    let pod = asking("a", json!({"cpu": "2"}));
+    ledger.wait(pod.clone());
+    assert_eq!(ledger.decide()[0].verdict, Verdict::Place);
+    assert_eq!(ledger.admit(&pod), Ok(()));
+    assert_eq!((ledger.used.cpu, ledger.placed.len()), (2000, 1));
+}
+
+#[test]
 fn pods_that_wait_get_their_places_by_priority_and_then_by_age() {
     let mut ledger = ledger(|node| node["spec"]["unschedulable"] = json!(true));
     let asks = |name: &str, priority: i64| {
