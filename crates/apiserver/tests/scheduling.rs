@@ -231,6 +231,8 @@ async fn another_scheduler_binds_its_own_pods() {
     };
     let to = format!("{}/binding", path("own"));
     assert_eq!(world.call("POST", &to, binding("Pod")).await.code, 422);
+    let patched = world.patch(&path("own"), MERGE, json!({"spec": {"nodeName": "here"}})).await;
+    assert_eq!((patched.code, &patched.body["reason"]), (422, &json!("Invalid")), "only a binding binds");
     let answer = world.call("POST", &to, binding("Node")).await;
     assert_eq!((answer.code, &answer.body["status"]), (201, &json!("Success")), "{}", answer.body);
     let rejected = world.get(&path("own")).await.body;
