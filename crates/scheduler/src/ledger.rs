@@ -7,6 +7,8 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
+use jiff::Timestamp;
+
 use crate::admission::{self, Rejection};
 use crate::fit::{self, Load, NO_NODES};
 use crate::neighbours::{Neighbour, Rule, Surroundings};
@@ -262,8 +264,8 @@ impl Ledger {
 
 impl Waiting {
     /// The order in which Pods are looked at.
-    fn rank(&self) -> (Reverse<i64>, u64) {
-        (Reverse(self.pod.spec.priority), self.arrival)
+    fn rank(&self) -> (Reverse<i64>, Option<Timestamp>, u64) {
+        (Reverse(self.pod.spec.priority), self.pod.metadata.creation_timestamp, self.arrival)
     }
 
     fn is_sociable(&self) -> bool {

@@ -57,8 +57,8 @@ impl Scheduling {
     pub fn load(&self, store: &Store) {
         for collection in [NAMESPACES, NODES, PODS] {
             let mut entries = store.list(collection, "").entries;
-            // Pods wait in the order in which they came.
-            entries.sort_by_cached_key(|entry| created(entry));
+            // Of Pods that were created in the same second, the one that was written first comes first.
+            entries.sort_by_key(|entry| entry.revision);
             entries.iter().for_each(|entry| self.take_in(collection, entry));
         }
         self.wake.notify_one();
@@ -135,9 +135,4 @@ fn read<T: DeserializeOwned>(entry: &Entry) -> Option<T> {
         |error| tracing::warn!(object = &*entry.meta.name, %error, "object not read for scheduling"),
     )
     .ok()
-}
-
-fn created(entry: &Entry) -> (String, u64) {
-    let object = entry.parse();
-    (object["metadata"]["creationTimestamp"].as_str().unwrap_or_default().to_owned(), entry.revision)
 }

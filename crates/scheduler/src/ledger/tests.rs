@@ -252,6 +252,23 @@ fn pods_that_wait_get_their_places_by_priority_and_then_by_age() {
 }
 
 #[test]
+fn a_pod_that_comes_back_to_the_queue_keeps_its_rank() {
+    let mut ledger = ledger(|_| ());
+    let made = |name: &str, second: i64| {
+        let mut pod = asking(name, json!({"cpu": "2"}));
+        pod.metadata.creation_timestamp = Some(jiff::Timestamp::from_second(second).unwrap());
+        pod
+    };
+    ledger.wait(made("old", 1));
+    let decisions = ledger.decide();
+    assert_eq!(decisions, [Decision { uid: "old".into(), verdict: Verdict::Place }]);
+    ledger.wait(made("new", 2));
+    // The write of its binding was a conflict.
+    ledger.wait(made("old", 1));
+    assert_eq!(ledger.decide()[0], decisions[0]);
+}
+
+#[test]
 fn room_that_becomes_free_while_a_pod_is_written_is_not_missed() {
     let mut ledger = ledger(|_| ());
     ledger.place(&asking("x", json!({"cpu": "2"})));
