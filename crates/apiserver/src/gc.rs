@@ -143,10 +143,8 @@ async fn gone(api: &Api, entry: &Entry, collection: &Arc<str>) {
         }
     }
     if **collection == *protection::PODS {
-        each(protection::waiting_claims(api, &entry.meta.namespace), |key| async move {
-            deleting(api, &key).await;
-        })
-        .await;
+        // Only the claims that this Pod used may have become unused.
+        each(protection::claims_of(entry), |key| async move { deleting(api, &key).await }).await;
     }
     let waiting = [
         (NAMESPACES, &*entry.meta.namespace, !entry.meta.namespace.is_empty()),

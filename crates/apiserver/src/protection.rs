@@ -42,7 +42,7 @@ pub(crate) fn released(api: &Api, target: &Target, entry: &Entry) -> Option<&'st
     let finalizer = finalizer(&target.resource)?;
     let protected = entry.meta.finalizers.iter().any(|known| **known == *finalizer);
     let used = || match &*target.resource.plural {
-        CLAIMS => is_used(api, &entry.parse()),
+        CLAIMS => is_used(api, entry),
         _ => entry.parse()["status"]["phase"] == "Bound",
     };
     (protected && !used()).then_some(finalizer)
@@ -50,10 +50,17 @@ pub(crate) fn released(api: &Api, target: &Target, entry: &Entry) -> Option<&'st
 
 /// Whether a Pod that has a node names the claim. A Pod that has ended still counts, as on a cluster. A Pod that was
 /// created after the claim was deleted does not: the node refuses to start it.
-fn is_used(api: &Api, claim: &Value) -> bool {
-    let namespace = claim["metadata"]["namespace"].as_str().unwrap_or_default();
-    let pods = api.store.list(PODS, &format!("{namespace}/")).entries;
-    pods.iter().any(|pod| uses(&pod.parse(), claim))
+fn is_used(api: &Api, entry: &Entry) -> bool {
+    let claim = entry.parse();
+    let pods = api.store.list(PODS, &format!("{}/", entry.meta.namespace)).entries;
+    // Few Pods name the claim, and parsing a Pod costs far more than searching its text. The name is a DNS subdomain: JSON
+    // escapes nothing in it.
+    let name = format!("\"{}\"", entry.meta.name);
+    pods.iter().any(|pod| mentions(pod, &name) && uses(&pod.parse(), &claim))
+}
+
+fn mentions(entry: &Entry, text: &str) -> bool {
+    std::str::from_utf8(&entry.bytes).is_ok_and(|json| json.contains(text))
 }
 
 fn uses(pod: &Value, claim: &Value) -> bool {
@@ -65,18 +72,22 @@ fn uses(pod: &Value, claim: &Value) -> bool {
         deleted.is_some_and(|deleted| time(pod, "creationTimestamp").is_some_and(|it| it > deleted));
     spec["nodeName"].as_str().is_some_and(|node| !node.is_empty())
         && !came_later
-        && spec["volumes"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .any(|volume| volume["persistentVolumeClaim"]["claimName"] == *name)
+        && claim_names(pod).any(|claim| *name == claim)
 }
 
-/// Claims of a namespace that wait for their finalizer to be removed: what to look at when a Pod has gone.
-pub(crate) fn waiting_claims(api: &Api, namespace: &str) -> Vec<Key> {
-    let claims = api.store.list(CLAIMS, &format!("{namespace}/")).entries;
-    let deleting = claims.iter().filter(|claim| claim.meta.deleting);
-    deleting.map(|claim| Key::new(&CLAIMS.into(), namespace, &claim.meta.name)).collect()
+/// The names of the claims in the volumes of a Pod.
+fn claim_names(pod: &Value) -> impl Iterator<Item = &str> {
+    let volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
+    volumes.filter_map(|volume| volume["persistentVolumeClaim"]["claimName"].as_str())
+}
+
+/// The claims that a Pod names: those to look at when it has gone.
+pub(crate) fn claims_of(pod: &Entry) -> Vec<Key> {
+    if !mentions(pod, "\"claimName\"") {
+        return Vec::new();
+    }
+    let collection = CLAIMS.into();
+    claim_names(&pod.parse()).map(|name| Key::new(&collection, &pod.meta.namespace, name)).collect()
 }
 
 /// Protects an object that an earlier version of this server has stored without its finalizer.
@@ -92,6 +103,7 @@ pub(crate) fn protect(api: &Api, target: &Target, entry: &Arc<Entry>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::Draft;
 
     #[test]
     fn a_pod_on_a_node_uses_the_claims_of_its_volumes_unless_it_came_too_late() {
@@ -113,6 +125,19 @@ mod tests {
         ] {
             assert_eq!(uses(&pod, &claim(name)), used, "{pod} {name}");
         }
+    }
+
+    #[test]
+    fn the_claims_of_a_pod_are_those_of_its_volumes() {
+        let volumes = json!([{"name": "a"}, {"name": "b", "persistentVolumeClaim": {"claimName": "data"}}]);
+        let entry = |spec: Value| {
+            let pod = json!({"metadata": {"namespace": "ns", "name": "p"}, "spec": spec});
+            Draft::of(&pod, &[]).preview(1)
+        };
+        let with = entry(json!({"volumes": volumes}));
+        assert_eq!(claims_of(&with), [Key::new(&CLAIMS.into(), "ns", "data")]);
+        assert!(claims_of(&entry(json!({}))).is_empty());
+        assert!(mentions(&with, "\"data\"") && !mentions(&with, "\"dat\""));
     }
 
     #[test]
