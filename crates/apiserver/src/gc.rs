@@ -16,7 +16,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 use crate::background;
 use crate::ops::{ATTEMPTS, Api, DeleteOptions, FOREGROUND, ORPHAN, Propagation};
-use crate::protection;
+use crate::protection::{self, PODS};
 use crate::registry::crd::CLEANUP_FINALIZER;
 use crate::registry::{DEFINITIONS, Target};
 use crate::store::{Change, Entry, Key, WriteError};
@@ -142,7 +142,7 @@ async fn gone(api: &Api, entry: &Entry, collection: &Arc<str>) {
             deleting(api, &key).await;
         }
     }
-    if **collection == *protection::PODS {
+    if **collection == *PODS {
         // Only the claims that this Pod used may have become unused.
         each(protection::claims_of(entry), |key| async move { deleting(api, &key).await }).await;
     }
@@ -237,9 +237,16 @@ async fn deleting(api: &Api, key: &Key) {
     }
 }
 
+/// Deletes what is in a namespace: Pods first, and nothing else before the last of them is gone. A Pod that still runs keeps
+/// the NetworkPolicies that confine it and the objects that it needs, as on a cluster (`OrderedNamespaceDeletion`).
 async fn empty_namespace(api: &Api, target: &Target, entry: &Arc<Entry>) {
     let prefix = format!("{}/", entry.meta.name);
-    for collection in api.store.collections() {
+    if let Some(pods) = api.registry.stored_in(PODS) {
+        empty(api, &pods, &prefix).await;
+    }
+    // Every Pod that goes is a hint, and leads here again.
+    let collections = if api.store.is_empty(PODS, &prefix) { api.store.collections() } else { Vec::new() };
+    for collection in collections {
         if let Some(target) = api.registry.stored_in(&collection) {
             empty(api, &target, &prefix).await;
         }

@@ -102,9 +102,10 @@ async fn a_namespace_that_is_deleted_waits_for_the_pods_that_use_its_claims() {
     world.create(&pods, user("user", "data")).await;
     world.delete(&format!("{NAMESPACES}/team"), json!(null)).await;
     // The Pod has its grace period; its node ends it.
-    let path = format!("{claims}/data");
-    world.eventually_that(&path, |claim| claim["metadata"]["deletionTimestamp"].is_string()).await;
-    world.delete(&format!("{pods}/user"), json!({"gracePeriodSeconds": 0})).await;
+    let path = format!("{pods}/user");
+    world.eventually_that(&path, |pod| pod["metadata"]["deletionTimestamp"].is_string()).await;
+    assert_eq!(world.get(&format!("{claims}/data")).await.code, 200);
+    world.delete(&path, json!({"gracePeriodSeconds": 0})).await;
     world.eventually(&format!("{NAMESPACES}/team"), 404).await;
 }
 
