@@ -3,13 +3,12 @@
 //! Both get a finalizer when they are created, as on a cluster. It is removed here once the object is being deleted and
 //! nothing uses it any more; until then `kubectl` shows it as `Terminating`.
 
-use std::sync::Arc;
-
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::ops::Api;
+use crate::ops::{Api, storage_error};
 use crate::registry::{Resource, Target};
+use crate::status::ApiError;
 use crate::store::{Entry, Key};
 
 pub(crate) const CLAIMS: &str = "persistentvolumeclaims";
@@ -91,13 +90,18 @@ pub(crate) fn claims_of(pod: &Entry) -> Vec<Key> {
 }
 
 /// Protects an object that an earlier version of this server has stored without its finalizer.
-pub(crate) fn protect(api: &Api, target: &Target, entry: &Arc<Entry>) {
-    let Some(finalizer) = finalizer(&target.resource) else { return };
-    if entry.meta.deleting || entry.meta.finalizers.iter().any(|known| **known == *finalizer) {
-        return;
-    }
-    // Another write in between means that somebody else is at work; the next start looks again.
-    let _ = api.amend(target, entry, |object| add_finalizer(&mut object["metadata"], finalizer));
+pub(crate) fn protect(api: &Api, target: &Target, key: &Key) -> Result<(), ApiError> {
+    let Some(finalizer) = finalizer(&target.resource) else { return Ok(()) };
+    let protected = api.amend_current(target, key, |object| {
+        let meta = &mut object["metadata"];
+        let has = meta["finalizers"].as_array().is_some_and(|list| list.iter().any(|it| it == finalizer));
+        let lacks = !has && meta["deletionTimestamp"].is_null();
+        if lacks {
+            add_finalizer(meta, finalizer);
+        }
+        lacks
+    });
+    protected.map_err(storage_error)
 }
 
 #[cfg(test)]

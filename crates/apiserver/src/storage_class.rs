@@ -2,6 +2,7 @@
 //! as soon as there is one. `storageClassName: ""` asks for no class, and keeps it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
@@ -13,6 +14,8 @@ use crate::registry::Target;
 use crate::store::{Change, Entry};
 
 const CLASSES: &str = "storageclasses.storage.k8s.io";
+/// The pause before claims are completed again after a write that failed.
+const AGAIN: Duration = Duration::from_secs(1);
 /// Either makes a class the default one; the second is the older name.
 const DEFAULT: [&str; 2] =
     ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
@@ -67,23 +70,28 @@ pub(crate) fn tap(changed: UnboundedSender<()>) -> impl Fn(&Arc<Change>) {
 /// Gives claims their class until the server stops. Starts by looking at all of them.
 pub(crate) async fn run(api: Arc<Api>, mut changed: UnboundedReceiver<()>) {
     loop {
-        background::step("default StorageClass", async { complete(&api) }).await;
+        let completed = background::step("default StorageClass", async { complete(&api) }).await;
         tokio::select! {
             () = api.stopping.cancelled() => return,
+            () = tokio::time::sleep(AGAIN), if completed == Some(false) => {}
             change = changed.recv() => if change.is_none() { return },
         }
     }
 }
 
-/// Gives the default class to every claim that has none.
-fn complete(api: &Api) {
-    let (Some(target), Some(class)) = (api.registry.find("", "v1", CLAIMS), default(api)) else { return };
+/// Gives the default class to every claim that has none. Returns `false` if it has to be tried again.
+fn complete(api: &Api) -> bool {
+    let (Some(target), Some(class)) = (api.registry.find("", "v1", CLAIMS), default(api)) else {
+        return true;
+    };
+    let mut completed = true;
     for entry in api.store.list(CLAIMS, "").entries {
         let claim = entry.parse();
         if entry.meta.deleting || !wants_default(&claim) || is_bound(&claim) {
             continue;
         }
         if let Err(error) = give(api, &target, &entry, &class) {
+            completed &= error.code < 500;
             let (namespace, name) = (&*entry.meta.namespace, &*entry.meta.name);
             tracing::warn!(
                 namespace,
@@ -93,6 +101,7 @@ fn complete(api: &Api) {
             );
         }
     }
+    completed
 }
 
 fn give(api: &Api, target: &Target, entry: &Entry, class: &str) -> Result<(), crate::status::ApiError> {

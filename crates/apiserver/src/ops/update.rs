@@ -11,7 +11,7 @@ use crate::patch::Patch;
 use crate::registry::pod::ephemeral;
 use crate::registry::{Target, rules};
 use crate::status::{ApiError, FieldError};
-use crate::store::{Entry, Expect, WriteError};
+use crate::store::{Entry, Expect, Key, WriteError};
 
 /// Which part of an object a request may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,6 +153,27 @@ impl Api {
             return self.remove(key, entry.revision, Some(object));
         }
         self.put(key, Expect::Revision(entry.revision), object, false)
+    }
+
+    /// The same for the object as it is now, against other writers. `change` returns whether it has changed anything.
+    pub fn amend_current(
+        &self,
+        target: &Target,
+        key: &Key,
+        change: impl Fn(&mut Value) -> bool,
+    ) -> Result<(), WriteError> {
+        for _ in 0..ATTEMPTS {
+            let Some(entry) = self.store.get(key) else { return Ok(()) };
+            let mut object = entry.parse();
+            if !change(&mut object) {
+                return Ok(());
+            }
+            match self.amend(target, &entry, |stored| *stored = object) {
+                Err(WriteError::Conflict) => {}
+                written => return written.map(drop),
+            }
+        }
+        Err(WriteError::Conflict)
     }
 }
 
