@@ -8,6 +8,7 @@
 //! A hint only says where to look. Every decision is made on the current state and guarded by uid and revision,
 //! so hints may repeat or come late.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,6 +45,8 @@ pub(crate) enum Hint {
     Owned(Key),
     /// It waits for something before it can go.
     Deleting(Key),
+    /// A namespace or definition that is being deleted, and may be empty.
+    Emptied(Key),
     Gone(Arc<Entry>, Arc<str>),
 }
 
@@ -66,6 +69,15 @@ pub(crate) fn tap(hints: UnboundedSender<Hint>) -> impl Fn(&Arc<Change>) {
             }
         }
     }
+}
+
+/// What is left to do.
+#[derive(Default)]
+struct Backlog {
+    /// Namespaces and definitions that may be empty by now. They are looked at when no other hint is left: once for all the
+    /// objects that went, not once for each.
+    holders: BTreeSet<Key>,
+    failed: Failed,
 }
 
 /// Hints to follow again, because a write failed.
@@ -100,15 +112,21 @@ impl Failed {
 
 /// Works until the server stops. Starts by looking at everything: hints of an earlier run are lost.
 pub(crate) async fn run(api: Arc<Api>, mut hints: UnboundedReceiver<Hint>) {
-    let mut failed = Failed::default();
+    let mut backlog = Backlog::default();
     for collection in api.store.collections() {
         for entry in api.store.list(&collection, "").entries {
             let key = Key::new(&collection, &entry.meta.namespace, &entry.meta.name);
-            follow(&api, Hint::Found(key), &mut failed).await;
+            follow(&api, Hint::Found(key), &mut backlog).await;
         }
     }
     let mut sweep = tokio::time::interval(EVENT_SWEEP);
     loop {
+        if hints.is_empty()
+            && let Some(holder) = backlog.holders.pop_first()
+        {
+            follow(&api, Hint::Emptied(holder), &mut backlog).await;
+            continue;
+        }
         let due = tokio::select! {
             () = api.stopping.cancelled() => return,
             _ = sweep.tick() => {
@@ -119,18 +137,18 @@ pub(crate) async fn run(api: Arc<Api>, mut hints: UnboundedReceiver<Hint>) {
                 Some(hint) => vec![hint],
                 None => return,
             },
-            () = failed.due() => failed.take(),
+            () = backlog.failed.due() => backlog.failed.take(),
         };
         for hint in due {
-            follow(&api, hint, &mut failed).await;
+            follow(&api, hint, &mut backlog).await;
         }
     }
 }
 
 /// Follows a hint, and keeps it if a write fails. A hint that leads to a panic is dropped.
-async fn follow(api: &Api, hint: Hint, failed: &mut Failed) {
-    if let Some(Err(error)) = background::step(TASK, handle(api, &hint)).await {
-        failed.add(hint, &error);
+async fn follow(api: &Api, hint: Hint, backlog: &mut Backlog) {
+    if let Some(Err(error)) = background::step(TASK, handle(api, &hint, &mut backlog.holders)).await {
+        backlog.failed.add(hint, &error);
     }
 }
 
@@ -176,16 +194,26 @@ fn last_seen(entry: &Entry) -> jiff::Timestamp {
     .unwrap_or(jiff::Timestamp::MIN)
 }
 
-async fn handle(api: &Api, hint: &Hint) -> Outcome {
+async fn handle(api: &Api, hint: &Hint, holders: &mut BTreeSet<Key>) -> Outcome {
     match hint {
+        Hint::Deleting(key) if is_holder(key) => {
+            holders.insert(key.clone());
+            Ok(())
+        }
+        Hint::Emptied(key) => deleting(api, key).await,
         Hint::Found(key) => found(api, key).await,
         Hint::Owned(key) => owned(api, key).await,
         Hint::Deleting(key) => deleting(api, key).await,
-        Hint::Gone(entry, collection) => gone(api, entry, collection).await,
+        Hint::Gone(entry, collection) => gone(api, entry, collection, holders).await,
     }
 }
 
-async fn gone(api: &Api, entry: &Entry, collection: &Arc<str>) -> Outcome {
+/// Whether other objects are in this one.
+fn is_holder(key: &Key) -> bool {
+    matches!(&*key.collection, NAMESPACES | DEFINITIONS)
+}
+
+async fn gone(api: &Api, entry: &Entry, collection: &Arc<str>, holders: &mut BTreeSet<Key>) -> Outcome {
     each(api.store.dependents(&entry.meta.uid), |key| async move { owned(api, &key).await }).await?;
     for owner in &entry.meta.owners {
         if let Some((key, owner)) = api.store.find(&owner.uid)
@@ -205,7 +233,7 @@ async fn gone(api: &Api, entry: &Entry, collection: &Arc<str>) -> Outcome {
     for (holder, name, relevant) in waiting {
         let key = Key::new(&holder.into(), "", name);
         if relevant && api.store.get(&key).is_some_and(|holder| holder.meta.deleting) {
-            deleting(api, &key).await?;
+            holders.insert(key);
         }
     }
     Ok(())
@@ -412,8 +440,9 @@ mod tests {
         api.store.stop().await;
         let key = Key::new(&CLAIMS.into(), "default", "data");
         while api.amend(&claims, &api.store.get(&key).expect("there"), |_| ()).is_ok() {}
-        let mut failed = Failed::default();
-        follow(&api, Hint::Found(key), &mut failed).await;
+        let mut backlog = Backlog::default();
+        follow(&api, Hint::Found(key), &mut backlog).await;
+        let failed = &mut backlog.failed;
         assert!(matches!(failed.hints[..], [Hint::Found(_)]) && failed.due.is_some());
         assert!(failed.take().len() == 1 && failed.due.is_none());
     }
