@@ -10,9 +10,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 use crate::background;
 use crate::ops::{Api, WriteOptions};
+use crate::registry::NAMESPACES;
 use crate::store::Change;
 
-const NAMESPACES: &str = "namespaces";
 const ACCOUNTS: &str = "serviceaccounts";
 const NAME: &str = "default";
 /// The pause before an account is made again after a write that failed.

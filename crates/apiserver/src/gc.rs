@@ -18,15 +18,14 @@ use tokio::time::Instant;
 
 use crate::background;
 use crate::ops::{Api, DeleteOptions, FOREGROUND, ORPHAN, Propagation, storage_error};
-use crate::protection::{self, PODS};
+use crate::protection;
 use crate::registry::crd::CLEANUP_FINALIZER;
-use crate::registry::{DEFINITIONS, Target};
+use crate::registry::{DEFINITIONS, NAMESPACES, PODS, Target};
 use crate::status::ApiError;
 use crate::store::{Change, Entry, Key, WriteError};
 use crate::terminating;
 
 const TASK: &str = "garbage collection";
-const NAMESPACES: &str = "namespaces";
 /// Events are kept this long after they were last seen, and this many at most.
 const EVENT_HOURS: i64 = 1;
 const EVENTS: usize = 10_000;

@@ -7,13 +7,12 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::ops::{Api, storage_error};
-use crate::registry::{Resource, Target};
+use crate::registry::{PODS, Resource, Target};
 use crate::status::ApiError;
 use crate::store::{Entry, Key};
 
 pub(crate) const CLAIMS: &str = "persistentvolumeclaims";
 pub(crate) const VOLUMES: &str = "persistentvolumes";
-pub(crate) const PODS: &str = "pods";
 
 const CLAIM_FINALIZER: &str = "kubernetes.io/pvc-protection";
 const VOLUME_FINALIZER: &str = "kubernetes.io/pv-protection";

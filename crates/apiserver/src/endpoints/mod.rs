@@ -20,8 +20,7 @@ use tokio::time::Instant;
 
 use crate::background;
 use crate::ops::{Api, DeleteOptions, Part, WriteOptions};
-use crate::protection::PODS;
-use crate::registry::Target;
+use crate::registry::{PODS, Target};
 use crate::status::ApiError;
 use crate::store::{Change, Entry};
 use plan::Step;

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::update::finished;
 use super::{ATTEMPTS, Api, key, modified, not_found, storage_error, timestamp};
-use crate::registry::Target;
+use crate::registry::{Target, pod};
 use crate::status::ApiError;
 use crate::store::{Entry, Expect, WriteError};
 
@@ -35,7 +35,7 @@ pub(crate) struct DeleteOptions {
 
 pub(crate) enum Deleted {
     Gone(Arc<Entry>),
-    /// Marked; somebody has to finish first.
+    /// Marked: it goes when its finalizers are gone or its grace period is over.
     Marked(Arc<Entry>),
 }
 
@@ -135,7 +135,7 @@ fn mark(target: &Target, old: &Value, options: &DeleteOptions, now: jiff::Timest
 /// Only a Pod that a node may be running is given time.
 fn grace_period(target: &Target, object: &Value, asked: Option<i64>) -> i64 {
     let bound = !object["spec"]["nodeName"].as_str().unwrap_or_default().is_empty();
-    let ended = matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    let ended = object["status"]["phase"].as_str().is_some_and(pod::is_over);
     if !target.resource.is("", "pods") || !bound {
         return 0;
     }

@@ -14,7 +14,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::registry::builtin::selectable_fields;
-use crate::registry::{DEFINITIONS, Registry, Target};
+use crate::registry::{DEFINITIONS, NAMESPACES, Registry, Target};
 use crate::scheduling::Scheduling;
 use crate::status::ApiError;
 use crate::store::{Draft, Entry, Expect, Key, Op, Store, Write, WriteError};
@@ -138,7 +138,7 @@ impl Api {
         if !target.resource.namespaced {
             return Ok(());
         }
-        let key = Key::new(&"namespaces".into(), "", namespace);
+        let key = Key::new(&NAMESPACES.into(), "", namespace);
         let found = self.store.get(&key).ok_or_else(|| ApiError::not_found("", "namespaces", namespace))?;
         if found.meta.deleting {
             let why = format!(

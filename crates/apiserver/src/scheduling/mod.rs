@@ -24,11 +24,10 @@ pub(crate) use place::{Reservation, bind};
 pub(crate) use queue::run;
 use report::Failure;
 
-use crate::protection::PODS;
+use crate::registry::{NAMESPACES, PODS, pod};
 use crate::store::{Change, Entry, Store};
 
 const NODES: &str = "nodes";
-const NAMESPACES: &str = "namespaces";
 /// Events that wait to be written. More are dropped: nothing depends on them.
 const BACKLOG: usize = 4096;
 
@@ -108,7 +107,7 @@ impl Scheduling {
         let [node, phase, ..] = &*meta.fields else { return };
         let labels = meta.labels.iter().map(|(key, value)| (&**key, &**value));
         let mut ledger = self.ledger();
-        if matches!(&**phase, "Succeeded" | "Failed") || !(node.is_empty() || **node == *self.node) {
+        if pod::is_over(phase) || !(node.is_empty() || **node == *self.node) {
             ledger.remove(&meta.uid);
         } else if node.is_empty() {
             match read::<Pod>(entry).filter(waits) {

@@ -10,6 +10,7 @@ use super::report::Failure;
 use super::{PODS, Scheduling, read};
 use crate::background;
 use crate::ops::{Api, DeleteOptions, Disruption};
+use crate::registry::pod;
 use crate::store::Entry;
 
 #[derive(Default)]
@@ -63,9 +64,7 @@ impl Taints {
 /// Pods of the node that are neither over nor on their way out.
 fn running(api: &Api, scheduling: &Scheduling) -> Vec<(Pod, Arc<Entry>)> {
     let here = |entry: &Arc<Entry>| {
-        let over = |phase: &str| matches!(phase, "Succeeded" | "Failed");
-        let bound =
-            matches!(&*entry.meta.fields, [node, phase, ..] if **node == *scheduling.node && !over(phase));
+        let bound = matches!(&*entry.meta.fields, [node, phase, ..] if **node == *scheduling.node && !pod::is_over(phase));
         bound && !entry.meta.deleting
     };
     let entries = api.store.list(PODS, "").entries.into_iter().filter(here);

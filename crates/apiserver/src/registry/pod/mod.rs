@@ -23,6 +23,11 @@ pub(super) use resources::check_quantity;
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const CONTAINER_LISTS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
 
+/// Whether the containers of a Pod in this phase have ended for good.
+pub(crate) fn is_over(phase: &str) -> bool {
+    matches!(phase, "Succeeded" | "Failed")
+}
+
 /// A new Pod is Pending, whatever its maker says.
 pub(super) fn reset_status(pod: &mut Value) {
     pod["status"] = json!({ "phase": "Pending", "qosClass": qos_class(&pod["spec"]) });
