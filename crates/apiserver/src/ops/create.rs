@@ -54,6 +54,8 @@ impl Api {
         if let Some(finalizer) = own_finalizer(target) {
             protection::add_finalizer(meta, finalizer);
         }
+        // The namespace may be deleted after the check above, and emptied before this object is written.
+        let expect = if resource.namespaced { Expect::AbsentInNamespace } else { Expect::Absent };
         for _ in 0..ATTEMPTS {
             if generated && !prefix.is_empty() {
                 object["metadata"]["name"] = generate_name(&prefix).into();
@@ -75,7 +77,7 @@ impl Api {
             let exists = self.store.get(&key);
             let written = match &exists {
                 Some(_) => Err(WriteError::Conflict),
-                None => self.put(key, Expect::Absent, complete, options.dry_run),
+                None => self.put(key, expect, complete, options.dry_run),
             };
             match written {
                 Ok(entry) => {
@@ -83,6 +85,10 @@ impl Api {
                         place.keep(namespace, &name, &entry.meta.uid);
                     }
                     return Ok(Written { entry, warnings, created: true });
+                }
+                Err(WriteError::NoNamespace) => {
+                    self.check_home(target, namespace, &name)?;
+                    return Err(ApiError::not_found("", "namespaces", namespace));
                 }
                 Err(WriteError::Conflict) if generated => continue,
                 Err(WriteError::Conflict) => {

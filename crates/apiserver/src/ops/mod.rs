@@ -78,6 +78,7 @@ pub(crate) fn modified(target: &Target, name: &str) -> ApiError {
 pub(crate) fn storage_error(error: WriteError) -> ApiError {
     match error {
         WriteError::Conflict => ApiError::internal("a write conflict was not handled"),
+        WriteError::NoNamespace => ApiError::internal("a write without its namespace was not handled"),
         WriteError::Storage(error) if is_full(&error) => full(),
         WriteError::Storage(error) => ApiError::internal(format!("the store cannot write: {error}")),
         WriteError::Stopped => ApiError::unavailable("the server is shutting down"),
