@@ -150,6 +150,26 @@ async fn a_node_that_is_cordoned_or_tainted_or_labelled_otherwise_takes_no_new_p
 }
 
 #[tokio::test]
+async fn what_scheduling_cannot_read_is_refused_or_without_effect() {
+    let world = world(10).await;
+    let toleration =
+        json!({"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30.0});
+    let mut vague = pod("vague");
+    vague["spec"]["tolerations"] = json!([toleration]);
+    let refused = world.call("POST", PODS, vague).await;
+    let message = refused.body["message"].as_str().unwrap_or_default();
+    assert!(
+        refused.code == 400 && message.contains("tolerationSeconds: 30.0 is not an integer"),
+        "{message}"
+    );
+    world.create(PODS, pod("fine")).await;
+    let added = json!([{"op": "add", "path": "/spec/tolerations/-", "value": toleration}]);
+    assert_eq!(world.patch(&path("fine"), JSON_PATCH, added).await.code, 400);
+    world.patch(HERE, MERGE, json!({"spec": {"unschedulable": "true"}})).await;
+    assert!(is_bound(&world.create(PODS, pod("next")).await), "the Node is what it was when it was readable");
+}
+
+#[tokio::test]
 async fn what_waited_goes_on_waiting_after_a_restart_and_what_ran_goes_on() {
     let world = world(10).await;
     world.create(PODS, asking("runs", "2")).await;

@@ -69,7 +69,8 @@ impl Api {
             let warnings = admit::admit(target, &mut complete, None, Part::Main, options)?;
             rules::initial_status(resource, &mut complete);
             let scheduling = self.scheduling.as_ref().filter(|_| resource.is("", "pods"));
-            let place = scheduling.map_or(Reservation::Nothing, |it| it.place(&mut complete));
+            let place = scheduling.map(|it| it.place(&mut complete)).transpose()?;
+            let place = place.unwrap_or(Reservation::Nothing);
             let mut complete = target.to_stored(complete)?;
             let _held = self.assign_address(target, namespace, &mut complete)?;
             let name = complete["metadata"]["name"].as_str().unwrap_or_default().to_owned();

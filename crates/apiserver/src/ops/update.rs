@@ -9,7 +9,8 @@ use super::{
 };
 use crate::patch::Patch;
 use crate::registry::pod::ephemeral;
-use crate::registry::{Target, rules};
+use crate::registry::{PODS, Target, rules};
+use crate::scheduling;
 use crate::status::{ApiError, FieldError};
 use crate::store::{Entry, Expect, Key, WriteError};
 
@@ -243,6 +244,11 @@ fn decide(
     }
     if finished(target, &new) {
         return Ok((Outcome::Remove(new), warnings));
+    }
+    // One that was stored unreadable may stay so.
+    let changes_pod = part == Part::Main && resource.is("", PODS) && new["spec"] != old["spec"];
+    if changes_pod && scheduling::readable(old).is_ok() {
+        scheduling::readable(&new)?;
     }
     if same_but_for_times(&new, old) {
         return Ok((Outcome::Unchanged, warnings));

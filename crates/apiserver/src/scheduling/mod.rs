@@ -20,7 +20,7 @@ use asb_scheduler::{Ledger, Node, Pod};
 use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, mpsc};
 
-pub(crate) use place::{Reservation, bind};
+pub(crate) use place::{Reservation, bind, readable};
 pub(crate) use queue::run;
 use report::Failure;
 
@@ -91,7 +91,9 @@ impl Scheduling {
                 self.ledger().set_namespace(&meta.name, Some(labels.collect()));
             }
             NODES if self.is_node(entry) => {
-                let is_new = self.ledger().set_node(read(entry));
+                // A Node that cannot be read says nothing: what was known of it holds.
+                let Some(node) = read(entry) else { return };
+                let is_new = self.ledger().set_node(Some(node));
                 // Also when the last taint goes: Pods were to leave because of it.
                 if is_new {
                     self.wake.notify_one();

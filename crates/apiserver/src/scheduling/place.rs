@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::Scheduling;
 use super::report::Failure;
 use crate::ops::now;
+use crate::status::ApiError;
 
 /// What the ledger holds for a new Pod until the Pod is written.
 #[must_use]
@@ -56,13 +57,16 @@ impl Drop for Taken<'_> {
 
 impl Scheduling {
     /// Binds a new Pod that fits; tells one that does not why it waits, or why the node that it names rejects it.
-    pub fn place(&self, object: &mut Value) -> Reservation<'_> {
+    pub fn place(&self, object: &mut Value) -> Result<Reservation<'_>, ApiError> {
+        let pod = readable(object)?;
+        Ok(self.place_read(&pod, object))
+    }
+
+    fn place_read(&self, pod: &Pod, object: &mut Value) -> Reservation<'_> {
         let none = Reservation::Nothing;
-        // What is wrong with it was found when it was checked.
-        let Ok(pod) = Pod::deserialize(&*object) else { return none };
         let place = || Reservation::Place(Taken { scheduling: self, uid: pod.uid().to_owned(), kept: false });
         if !pod.node_name().is_empty() {
-            return if self.admit(&pod, object) { place() } else { none };
+            return if self.admit(pod, object) { place() } else { none };
         }
         if pod.is_gated() {
             object["status"]["conditions"] = json!([condition(GATED, GATED_MESSAGE, &Value::Null)]);
@@ -71,7 +75,7 @@ impl Scheduling {
         if !pod.is_ours() {
             return none;
         }
-        let offer = self.ledger().offer(&pod);
+        let offer = self.ledger().offer(pod);
         match offer {
             Offer::Place => {
                 object["spec"]["nodeName"] = self.node.as_str().into();
@@ -100,6 +104,32 @@ impl Scheduling {
             status["message"] = format!("Pod was rejected: {message}").into();
         }
         admitted.is_ok()
+    }
+}
+
+/// A Pod as scheduling reads it. One that it cannot read would wait for ever, and is refused as kube-apiserver refuses what it
+/// cannot decode.
+pub(crate) fn readable(object: &Value) -> Result<Pod, ApiError> {
+    Pod::deserialize(object).map_err(|error| {
+        let field = no_integer(&object["spec"], "spec".to_owned());
+        let why = field.unwrap_or_else(|| error.to_string());
+        ApiError::bad_request(format!("Pod in version \"v1\" cannot be handled as a Pod: {why}"))
+    })
+}
+
+/// The first number in a Pod's spec that is not an integer, like `30.0`. All numbers there are integers, but for quantities.
+fn no_integer(value: &Value, path: String) -> Option<String> {
+    const QUANTITIES: [&str; 5] = ["limits", "requests", "overhead", "sizeLimit", "divisor"];
+    match value {
+        Value::Number(number) if number.is_f64() => Some(format!("{path}: {number} is not an integer")),
+        Value::Array(items) => {
+            items.iter().enumerate().find_map(|(at, item)| no_integer(item, format!("{path}[{at}]")))
+        }
+        Value::Object(fields) => {
+            let mut fields = fields.iter().filter(|(name, _)| !QUANTITIES.contains(&name.as_str()));
+            fields.find_map(|(name, field)| no_integer(field, format!("{path}.{name}")))
+        }
+        _ => None,
     }
 }
 
@@ -144,6 +174,19 @@ pub(crate) fn bind(pod: &mut Value, node: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pod_that_cannot_be_read_is_refused_with_the_field() {
+        let toleration =
+            json!({"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30.0});
+        let container = json!({"name": "c", "resources": {"requests": {"cpu": 0.5}}});
+        let mut pod = json!({"spec": {"containers": [container], "tolerations": [toleration]}});
+        let refused = readable(&pod).map(drop).map_err(|error| (error.code, error.message));
+        let why = "Pod in version \"v1\" cannot be handled as a Pod: spec.tolerations[0].tolerationSeconds: 30.0 is not an integer";
+        assert_eq!(refused, Err((400, why.to_owned())));
+        pod["spec"]["tolerations"][0]["tolerationSeconds"] = json!(30);
+        assert!(readable(&pod).is_ok());
+    }
 
     #[test]
     fn a_condition_keeps_the_time_since_when_it_holds() {
