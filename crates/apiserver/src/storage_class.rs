@@ -11,6 +11,7 @@ use crate::background;
 use crate::ops::{Api, Part, WriteOptions};
 use crate::protection::CLAIMS;
 use crate::registry::Target;
+use crate::status::ApiError;
 use crate::store::{Change, Entry};
 
 const CLASSES: &str = "storageclasses.storage.k8s.io";
@@ -29,6 +30,19 @@ pub(crate) fn fill(api: &Api, target: &Target, object: &mut Value) {
         && let Some(class) = default(api)
     {
         object["spec"]["storageClassName"] = class.into();
+    }
+}
+
+/// Looks once more after a claim without a class was created: a default class that was made since [`fill`] may have been given to
+/// all claims before this one was there.
+pub(crate) fn fill_created(api: &Api, target: &Target, entry: &Entry) {
+    if !target.resource.is("", CLAIMS) || !wants_default(&entry.parse()) {
+        return;
+    }
+    if let Some(class) = default(api)
+        && let Err(error) = give(api, target, entry, &class)
+    {
+        warn(entry, &error);
     }
 }
 
@@ -92,19 +106,18 @@ fn complete(api: &Api) -> bool {
         }
         if let Err(error) = give(api, &target, &entry, &class) {
             completed &= error.code < 500;
-            let (namespace, name) = (&*entry.meta.namespace, &*entry.meta.name);
-            tracing::warn!(
-                namespace,
-                claim = name,
-                error = error.message,
-                "claim not given the default class"
-            );
+            warn(&entry, &error);
         }
     }
     completed
 }
 
-fn give(api: &Api, target: &Target, entry: &Entry, class: &str) -> Result<(), crate::status::ApiError> {
+fn warn(entry: &Entry, error: &ApiError) {
+    let (namespace, name) = (&*entry.meta.namespace, &*entry.meta.name);
+    tracing::warn!(namespace, claim = name, error = error.message, "claim not given the default class");
+}
+
+fn give(api: &Api, target: &Target, entry: &Entry, class: &str) -> Result<(), ApiError> {
     let step = |claim: &Value| {
         let mut claim = claim.clone();
         if wants_default(&claim) && !is_bound(&claim) {

@@ -84,6 +84,7 @@ impl Api {
                 Ok(entry) => {
                     if !options.dry_run {
                         place.keep(namespace, &name, &entry.meta.uid);
+                        storage_class::fill_created(self, target, &entry);
                     }
                     return Ok(Written { entry, warnings, created: true });
                 }
