@@ -3,6 +3,7 @@
 //! Both get a finalizer when they are created, as on a cluster. It is removed here once the object is being deleted and
 //! nothing uses it any more; until then `kubectl` shows it as `Terminating`.
 
+use asb_types::volume;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -46,8 +47,8 @@ pub(crate) fn released(api: &Api, target: &Target, entry: &Entry) -> Option<&'st
     (protected && !used()).then_some(finalizer)
 }
 
-/// Whether a Pod that has a node names the claim. A Pod that has ended still counts, as on a cluster. A Pod that was
-/// created after the claim was deleted does not: the node refuses to start it.
+/// Whether a Pod that has a node names the claim. A Pod that has ended still counts, as on a cluster. A Pod that came too late
+/// does not: the node refuses to start it.
 fn is_used(api: &Api, entry: &Entry) -> bool {
     let claim = entry.parse();
     let pods = api.store.list(PODS, &format!("{}/", entry.meta.namespace)).entries;
@@ -65,11 +66,9 @@ fn uses(pod: &Value, claim: &Value) -> bool {
     let spec = &pod["spec"];
     let name = &claim["metadata"]["name"];
     let time = |object: &Value, field: &str| object["metadata"][field].as_str()?.parse::<Timestamp>().ok();
-    let deleted = time(claim, "deletionTimestamp");
-    let came_later =
-        deleted.is_some_and(|deleted| time(pod, "creationTimestamp").is_some_and(|it| it > deleted));
+    let (created, deleted) = (time(pod, "creationTimestamp"), time(claim, "deletionTimestamp"));
     spec["nodeName"].as_str().is_some_and(|node| !node.is_empty())
-        && !came_later
+        && !volume::came_too_late(created, deleted, &pod["status"])
         && claim_names(pod).any(|claim| *name == claim)
 }
 
@@ -128,6 +127,9 @@ mod tests {
         ] {
             assert_eq!(uses(&pod, &claim(name)), used, "{pod} {name}");
         }
+        let mut running = pod(json!("here"), after);
+        running["status"] = json!({"phase": "Running"});
+        assert!(uses(&running, &claim("data")), "the clock was set back after it was created");
     }
 
     #[test]
