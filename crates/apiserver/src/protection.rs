@@ -1,4 +1,5 @@
-//! Storage object in use protection: a claim stays while a Pod uses it, a volume while a claim is bound to it.
+//! Storage object in use protection: a claim stays while a Pod uses it, a volume while a claim is bound to it and until its data
+//! is removed, if it is to be removed.
 //!
 //! Both get a finalizer when they are created, as on a cluster. It is removed here once the object is being deleted and
 //! nothing uses it any more; until then `kubectl` shows it as `Terminating`.
@@ -16,13 +17,12 @@ pub(crate) const CLAIMS: &str = "persistentvolumeclaims";
 pub(crate) const VOLUMES: &str = "persistentvolumes";
 
 const CLAIM_FINALIZER: &str = "kubernetes.io/pvc-protection";
-const VOLUME_FINALIZER: &str = "kubernetes.io/pv-protection";
 
 /// The finalizer that objects of a kind are created with.
 pub(crate) fn finalizer(resource: &Resource) -> Option<&'static str> {
     match (&*resource.group, &*resource.plural) {
         ("", CLAIMS) => Some(CLAIM_FINALIZER),
-        ("", VOLUMES) => Some(VOLUME_FINALIZER),
+        ("", VOLUMES) => Some(volume::VOLUME_PROTECTION),
         _ => None,
     }
 }
@@ -42,9 +42,19 @@ pub(crate) fn released(api: &Api, target: &Target, entry: &Entry) -> Option<&'st
     let protected = entry.meta.finalizers.iter().any(|known| **known == *finalizer);
     let used = || match &*target.resource.plural {
         CLAIMS => is_used(api, entry),
-        _ => entry.parse()["status"]["phase"] == "Bound",
+        _ => is_needed(&entry.parse()),
     };
     (protected && !used()).then_some(finalizer)
+}
+
+/// Whether something needs the object of a volume. The node finds the data that it has to remove by the object, also after a
+/// crash: it removes the finalizer itself when the data is gone.
+fn is_needed(entry: &Value) -> bool {
+    match entry["status"]["phase"].as_str() {
+        Some("Bound") => true,
+        Some("Released") => volume::is_removed(entry),
+        _ => false,
+    }
 }
 
 /// Whether a Pod that has a node names the claim. A Pod that has ended still counts, as on a cluster. A Pod that came too late
@@ -130,6 +140,25 @@ mod tests {
         let mut running = pod(json!("here"), after);
         running["status"] = json!({"phase": "Running"});
         assert!(uses(&running, &claim("data")), "the clock was set back after it was created");
+    }
+
+    #[test]
+    fn a_volume_is_needed_until_it_is_released_and_its_data_removed() {
+        let volume = |phase: &str, policy: &str| {
+            json!({
+                "metadata": {"name": "pvc-1", "annotations": {"pv.kubernetes.io/provisioned-by": "asb/local"}},
+                "spec": {"persistentVolumeReclaimPolicy": policy}, "status": {"phase": phase},
+            })
+        };
+        for (phase, policy, needed) in [
+            ("Bound", "Retain", true),
+            ("Bound", "Delete", true),
+            ("Released", "Delete", true),
+            ("Released", "Retain", false),
+            ("Available", "Delete", false),
+        ] {
+            assert_eq!(is_needed(&volume(phase, policy)), needed, "{phase} {policy}");
+        }
     }
 
     #[test]

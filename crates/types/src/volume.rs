@@ -3,6 +3,9 @@
 use jiff::Timestamp;
 use serde_json::Value;
 
+/// Keeps a PersistentVolume until nothing needs its object any more.
+pub const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
+
 /// Whether a Pod does not count as a user of a claim: it was created after the claim was deleted, and has never started.
 ///
 /// Both times are of a clock that may have been set back in between, so that alone does not count against a Pod whose containers
@@ -23,6 +26,20 @@ fn has_run(container: &Value) -> bool {
     let states = [&container["state"], &container["lastState"]];
     let ran = |state: &&Value| state["running"].is_object() || state["terminated"].is_object();
     container["started"] == true || states.iter().any(ran)
+}
+
+/// Whether the data of a volume without a claim is removed by the node: its policy is `Delete`, and the node has made it.
+/// Volumes of earlier versions are not marked; their name and class tell.
+pub fn is_removed(volume: &Value) -> bool {
+    let (meta, spec) = (&volume["metadata"], &volume["spec"]);
+    let made_here = match meta["annotations"]["pv.kubernetes.io/provisioned-by"].as_str() {
+        Some(provisioner) => provisioner == "asb/local",
+        None => {
+            meta["name"].as_str().is_some_and(|name| name.starts_with("pvc-"))
+                && spec["storageClassName"] == "local"
+        }
+    };
+    made_here && spec["persistentVolumeReclaimPolicy"] == "Delete"
 }
 
 #[cfg(test)]
@@ -60,5 +77,22 @@ mod tests {
                 "{created:?} {deleted:?} {status}"
             );
         }
+    }
+
+    #[test]
+    fn the_node_removes_the_volumes_that_it_has_made_and_may_delete() {
+        let volume = |by: Value, name: &str, class: &str, policy: &str| {
+            json!({
+                "metadata": {"name": name, "annotations": {"pv.kubernetes.io/provisioned-by": by}},
+                "spec": {"storageClassName": class, "persistentVolumeReclaimPolicy": policy},
+            })
+        };
+        let ours = || json!("asb/local");
+        assert!(is_removed(&volume(ours(), "any", "keep", "Delete")));
+        assert!(is_removed(&volume(Value::Null, "pvc-1", "local", "Delete")));
+        assert!(!is_removed(&volume(ours(), "any", "keep", "Retain")));
+        assert!(!is_removed(&volume(json!("other"), "pvc-1", "local", "Delete")));
+        assert!(!is_removed(&volume(Value::Null, "disk", "local", "Delete")));
+        assert!(!is_removed(&volume(Value::Null, "pvc-1", "other", "Delete")));
     }
 }

@@ -3,10 +3,11 @@
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
+use asb_types::volume::VOLUME_PROTECTION;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
 use kube::{Api, ResourceExt};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::binding::{self, Next, Phase};
 use super::clone::remove_volume;
@@ -70,7 +71,8 @@ impl Volumes {
         write_phase(volumes, volume, phase).await.map(drop)
     }
 
-    /// Data first, then the object, so that a crash leaves no directory that nobody knows. Returns whether it is done.
+    /// Data first, then the object, so that a crash leaves no directory without an object. The API server protects the object
+    /// until then, also when it was deleted before its claim. Returns whether it is done.
     ///
     /// What is seen here may be old. So the volume is written to before anything is removed, if it is still what was seen: who
     /// has changed its policy or claim before that keeps the data, and who does it later sees that it is `Released`.
@@ -101,8 +103,13 @@ impl Volumes {
             preconditions: Some(Preconditions { uid: volume.metadata.uid.clone(), resource_version: None }),
             ..DeleteParams::default()
         };
-        gone_or_changed(volumes.delete(&name, &params).await)?;
-        Ok(true)
+        match volumes.delete(&name, &params).await {
+            Ok(deleted) => match deleted.left() {
+                Some(kept) => unprotect(volumes, &kept).await,
+                None => Ok(true),
+            },
+            failed => gone_or_changed(failed).map(|()| true),
+        }
     }
 
     /// A claim whose volume has no object any more says so, and stops saying so when the object is back.
@@ -153,6 +160,24 @@ async fn write_phase(
     }
 }
 
+/// Lets a volume go that was kept until its data was removed. Returns whether that is done.
+async fn unprotect(volumes: &Api<PersistentVolume>, volume: &PersistentVolume) -> Result<bool, kube::Error> {
+    let (name, params) = (volume.name_any(), PatchParams::default());
+    match volumes.patch(&name, &params, &Patch::Merge(unprotected(volume))).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(true),
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+        written => written.map(|_| true),
+    }
+}
+
+/// A patch that takes the protection off a volume, if that is still what was read.
+fn unprotected(volume: &PersistentVolume) -> Value {
+    let kept: Vec<_> = volume.finalizers().iter().filter(|it| **it != VOLUME_PROTECTION).collect();
+    json!({"metadata": {
+        "uid": volume.metadata.uid, "resourceVersion": volume.metadata.resource_version, "finalizers": kept,
+    }})
+}
+
 fn claim_uid(volume: &PersistentVolume) -> Option<String> {
     volume.spec.as_ref()?.claim_ref.as_ref()?.uid.clone()
 }
@@ -162,5 +187,45 @@ fn gone_or_changed<T>(written: Result<T, kube::Error>) -> Result<(), kube::Error
     match written {
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
         other => other.map(drop),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn volume(value: Value) -> PersistentVolume {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn a_volume_is_let_go_as_it_was_read_and_other_finalizers_stay() {
+        let finalizers = json!([VOLUME_PROTECTION, "example.com/hold"]);
+        let meta = json!({"name": "v", "uid": "u", "resourceVersion": "7", "finalizers": finalizers});
+        let expected = json!({"uid": "u", "resourceVersion": "7", "finalizers": ["example.com/hold"]});
+        assert_eq!(unprotected(&volume(json!({"metadata": meta})))["metadata"], expected);
+    }
+
+    #[test]
+    fn the_api_server_protects_the_volumes_whose_data_is_removed_here() {
+        for annotations in [
+            json!({}),
+            json!({binding::PROVISIONED_BY: binding::PROVISIONER}),
+            json!({binding::PROVISIONED_BY: "other"}),
+        ] {
+            for (name, class) in [("pvc-1", "local"), ("pvc-1", "keep"), ("disk", "local")] {
+                for policy in ["Delete", "Retain"] {
+                    let object = json!({
+                        "metadata": {"name": name, "annotations": annotations},
+                        "spec": {
+                            "storageClassName": class, "persistentVolumeReclaimPolicy": policy,
+                            "claimRef": {"uid": "gone"},
+                        },
+                    });
+                    let removes = binding::next(&volume(object.clone()), |_| false) == Next::Remove;
+                    assert_eq!(asb_types::volume::is_removed(&object), removes, "{object}");
+                }
+            }
+        }
     }
 }
