@@ -18,7 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("asb-embedded", &[]),
     ("asb-runtime", &["asb-embedded", "asb-supervisor"]),
     ("asb-network", &[]),
-    ("asb-node", &["asb-network", "asb-runtime"]),
+    ("asb-node", &["asb-network", "asb-runtime", "asb-types"]),
     ("asb-router", &["asb-types"]),
     ("asb-sandbox-router", &["asb-goflags", "asb-router"]),
     ("asb-webhook", &["asb-types"]),

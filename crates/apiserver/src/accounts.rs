@@ -4,20 +4,22 @@
 //! The default account is made with the namespace and again when it was deleted.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
+use crate::background;
 use crate::ops::{Api, WriteOptions};
-use crate::protection::PODS;
-use crate::registry::Target;
 use crate::registry::pod::MIRROR;
+use crate::registry::{NAMESPACES, PODS, Target};
 use crate::status::ApiError;
 use crate::store::Change;
 
-const NAMESPACES: &str = "namespaces";
 const ACCOUNTS: &str = "serviceaccounts";
 const NAME: &str = "default";
+/// The pause before an account is made again after a write that failed.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// Sends the namespace of every change after which the account may be missing.
 pub(crate) fn tap(namespaces: UnboundedSender<Box<str>>) -> impl Fn(&Arc<Change>) {
@@ -77,20 +79,29 @@ pub(crate) async fn run(api: Arc<Api>, mut namespaces: UnboundedReceiver<Box<str
             namespace = namespaces.recv() => namespace,
         };
         let Some(namespace) = namespace else { return };
-        ensure(&api, &namespace);
+        while background::step("ServiceAccounts", async { ensure(&api, &namespace) }).await == Some(false) {
+            tokio::select! {
+                () = api.stopping.cancelled() => return,
+                () = tokio::time::sleep(AGAIN) => {}
+            }
+        }
     }
 }
 
-fn ensure(api: &Api, namespace: &str) {
-    let Some(accounts) = api.registry.find("", "v1", ACCOUNTS) else { return };
+/// Makes the account of a namespace, unless it is there. Returns `false` if it has to be tried again.
+fn ensure(api: &Api, namespace: &str) -> bool {
+    let Some(accounts) = api.registry.find("", "v1", ACCOUNTS) else { return true };
     if api.get(&accounts, namespace, NAME).is_ok() {
-        return;
+        return true;
     }
     let account = json!({ "metadata": { "name": NAME } });
-    // The namespace may be gone or going away, and another client may have made the account.
-    if let Err(error) = api.create(&accounts, namespace, account, &WriteOptions::default())
-        && !matches!(error.code, 403 | 404 | 409)
-    {
-        tracing::warn!(namespace, error = error.message, "could not create the default ServiceAccount");
+    match api.create(&accounts, namespace, account, &WriteOptions::default()) {
+        Ok(_) => true,
+        // The namespace may be gone or going away, and another client may have made the account.
+        Err(error) if matches!(error.code, 403 | 404 | 409) => true,
+        Err(error) => {
+            tracing::warn!(namespace, error = error.message, "could not create the default ServiceAccount");
+            error.code < 500
+        }
     }
 }

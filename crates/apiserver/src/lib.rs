@@ -27,6 +27,7 @@
 //! - A Pod gets no token of its ServiceAccount.
 
 mod accounts;
+mod background;
 pub mod backup;
 mod connection;
 mod endpoints;

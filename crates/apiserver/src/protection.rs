@@ -1,29 +1,28 @@
-//! Storage object in use protection: a claim stays while a Pod uses it, a volume while a claim is bound to it.
+//! Storage object in use protection: a claim stays while a Pod uses it, a volume while a claim is bound to it and until its data
+//! is removed, if it is to be removed.
 //!
 //! Both get a finalizer when they are created, as on a cluster. It is removed here once the object is being deleted and
 //! nothing uses it any more; until then `kubectl` shows it as `Terminating`.
 
-use std::sync::Arc;
-
+use asb_types::volume;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::ops::Api;
-use crate::registry::{Resource, Target};
+use crate::ops::{Api, storage_error};
+use crate::registry::{PODS, Resource, Target};
+use crate::status::ApiError;
 use crate::store::{Entry, Key};
 
 pub(crate) const CLAIMS: &str = "persistentvolumeclaims";
 pub(crate) const VOLUMES: &str = "persistentvolumes";
-pub(crate) const PODS: &str = "pods";
 
 const CLAIM_FINALIZER: &str = "kubernetes.io/pvc-protection";
-const VOLUME_FINALIZER: &str = "kubernetes.io/pv-protection";
 
 /// The finalizer that objects of a kind are created with.
 pub(crate) fn finalizer(resource: &Resource) -> Option<&'static str> {
     match (&*resource.group, &*resource.plural) {
         ("", CLAIMS) => Some(CLAIM_FINALIZER),
-        ("", VOLUMES) => Some(VOLUME_FINALIZER),
+        ("", VOLUMES) => Some(volume::VOLUME_PROTECTION),
         _ => None,
     }
 }
@@ -42,56 +41,81 @@ pub(crate) fn released(api: &Api, target: &Target, entry: &Entry) -> Option<&'st
     let finalizer = finalizer(&target.resource)?;
     let protected = entry.meta.finalizers.iter().any(|known| **known == *finalizer);
     let used = || match &*target.resource.plural {
-        CLAIMS => is_used(api, &entry.parse()),
-        _ => entry.parse()["status"]["phase"] == "Bound",
+        CLAIMS => is_used(api, entry),
+        _ => is_needed(&entry.parse()),
     };
     (protected && !used()).then_some(finalizer)
 }
 
-/// Whether a Pod that has a node names the claim. A Pod that has ended still counts, as on a cluster. A Pod that was
-/// created after the claim was deleted does not: the node refuses to start it.
-fn is_used(api: &Api, claim: &Value) -> bool {
-    let namespace = claim["metadata"]["namespace"].as_str().unwrap_or_default();
-    let pods = api.store.list(PODS, &format!("{namespace}/")).entries;
-    pods.iter().any(|pod| uses(&pod.parse(), claim))
+/// Whether something needs the object of a volume. The node finds the data that it has to remove by the object, also after a
+/// crash: it removes the finalizer itself when the data is gone.
+fn is_needed(entry: &Value) -> bool {
+    match entry["status"]["phase"].as_str() {
+        Some("Bound") => true,
+        Some("Released" | "Failed") => volume::is_removed(entry),
+        _ => false,
+    }
+}
+
+/// Whether a Pod that has a node names the claim. A Pod that has ended still counts, as on a cluster. A Pod that came too late
+/// does not: the node refuses to start it.
+fn is_used(api: &Api, entry: &Entry) -> bool {
+    let claim = entry.parse();
+    let pods = api.store.list(PODS, &format!("{}/", entry.meta.namespace)).entries;
+    // Few Pods name the claim, and parsing a Pod costs far more than searching its text. The name is a DNS subdomain: JSON
+    // escapes nothing in it.
+    let name = format!("\"{}\"", entry.meta.name);
+    pods.iter().any(|pod| mentions(pod, &name) && uses(&pod.parse(), &claim))
+}
+
+fn mentions(entry: &Entry, text: &str) -> bool {
+    std::str::from_utf8(&entry.bytes).is_ok_and(|json| json.contains(text))
 }
 
 fn uses(pod: &Value, claim: &Value) -> bool {
     let spec = &pod["spec"];
     let name = &claim["metadata"]["name"];
     let time = |object: &Value, field: &str| object["metadata"][field].as_str()?.parse::<Timestamp>().ok();
-    let deleted = time(claim, "deletionTimestamp");
-    let came_later =
-        deleted.is_some_and(|deleted| time(pod, "creationTimestamp").is_some_and(|it| it > deleted));
+    let (created, deleted) = (time(pod, "creationTimestamp"), time(claim, "deletionTimestamp"));
     spec["nodeName"].as_str().is_some_and(|node| !node.is_empty())
-        && !came_later
-        && spec["volumes"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .any(|volume| volume["persistentVolumeClaim"]["claimName"] == *name)
+        && !volume::came_too_late(created, deleted, &pod["status"])
+        && claim_names(pod).any(|claim| *name == claim)
 }
 
-/// Claims of a namespace that wait for their finalizer to be removed: what to look at when a Pod has gone.
-pub(crate) fn waiting_claims(api: &Api, namespace: &str) -> Vec<Key> {
-    let claims = api.store.list(CLAIMS, &format!("{namespace}/")).entries;
-    let deleting = claims.iter().filter(|claim| claim.meta.deleting);
-    deleting.map(|claim| Key::new(&CLAIMS.into(), namespace, &claim.meta.name)).collect()
+/// The names of the claims in the volumes of a Pod.
+fn claim_names(pod: &Value) -> impl Iterator<Item = &str> {
+    let volumes = pod["spec"]["volumes"].as_array().into_iter().flatten();
+    volumes.filter_map(|volume| volume["persistentVolumeClaim"]["claimName"].as_str())
+}
+
+/// The claims that a Pod names: those to look at when it has gone.
+pub(crate) fn claims_of(pod: &Entry) -> Vec<Key> {
+    if !mentions(pod, "\"claimName\"") {
+        return Vec::new();
+    }
+    let collection = CLAIMS.into();
+    claim_names(&pod.parse()).map(|name| Key::new(&collection, &pod.meta.namespace, name)).collect()
 }
 
 /// Protects an object that an earlier version of this server has stored without its finalizer.
-pub(crate) fn protect(api: &Api, target: &Target, entry: &Arc<Entry>) {
-    let Some(finalizer) = finalizer(&target.resource) else { return };
-    if entry.meta.deleting || entry.meta.finalizers.iter().any(|known| **known == *finalizer) {
-        return;
-    }
-    // Another write in between means that somebody else is at work; the next start looks again.
-    let _ = api.amend(target, entry, |object| add_finalizer(&mut object["metadata"], finalizer));
+pub(crate) fn protect(api: &Api, target: &Target, key: &Key) -> Result<(), ApiError> {
+    let Some(finalizer) = finalizer(&target.resource) else { return Ok(()) };
+    let protected = api.amend_current(target, key, |object| {
+        let meta = &mut object["metadata"];
+        let has = meta["finalizers"].as_array().is_some_and(|list| list.iter().any(|it| it == finalizer));
+        let lacks = !has && meta["deletionTimestamp"].is_null();
+        if lacks {
+            add_finalizer(meta, finalizer);
+        }
+        lacks
+    });
+    protected.map_err(storage_error)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::Draft;
 
     #[test]
     fn a_pod_on_a_node_uses_the_claims_of_its_volumes_unless_it_came_too_late() {
@@ -113,6 +137,41 @@ mod tests {
         ] {
             assert_eq!(uses(&pod, &claim(name)), used, "{pod} {name}");
         }
+        let mut running = pod(json!("here"), after);
+        running["status"] = json!({"phase": "Running"});
+        assert!(uses(&running, &claim("data")), "the clock was set back after it was created");
+    }
+
+    #[test]
+    fn a_volume_is_needed_until_it_is_released_and_its_data_removed() {
+        let volume = |phase: &str, policy: &str| {
+            json!({
+                "metadata": {"name": "pvc-1", "annotations": {"pv.kubernetes.io/provisioned-by": "asb/local"}},
+                "spec": {"persistentVolumeReclaimPolicy": policy}, "status": {"phase": phase},
+            })
+        };
+        for (phase, policy, needed) in [
+            ("Bound", "Retain", true),
+            ("Bound", "Delete", true),
+            ("Released", "Delete", true),
+            ("Released", "Retain", false),
+            ("Available", "Delete", false),
+        ] {
+            assert_eq!(is_needed(&volume(phase, policy)), needed, "{phase} {policy}");
+        }
+    }
+
+    #[test]
+    fn the_claims_of_a_pod_are_those_of_its_volumes() {
+        let volumes = json!([{"name": "a"}, {"name": "b", "persistentVolumeClaim": {"claimName": "data"}}]);
+        let entry = |spec: Value| {
+            let pod = json!({"metadata": {"namespace": "ns", "name": "p"}, "spec": spec});
+            Draft::of(&pod, &[]).preview(1)
+        };
+        let with = entry(json!({"volumes": volumes}));
+        assert_eq!(claims_of(&with), [Key::new(&CLAIMS.into(), "ns", "data")]);
+        assert!(claims_of(&entry(json!({}))).is_empty());
+        assert!(mentions(&with, "\"data\"") && !mentions(&with, "\"dat\""));
     }
 
     #[test]

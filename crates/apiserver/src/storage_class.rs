@@ -2,16 +2,21 @@
 //! as soon as there is one. `storageClassName: ""` asks for no class, and keeps it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
+use crate::background;
 use crate::ops::{Api, Part, WriteOptions};
 use crate::protection::CLAIMS;
 use crate::registry::Target;
+use crate::status::ApiError;
 use crate::store::{Change, Entry};
 
 const CLASSES: &str = "storageclasses.storage.k8s.io";
+/// The pause before claims are completed again after a write that failed.
+const AGAIN: Duration = Duration::from_secs(1);
 /// Either makes a class the default one; the second is the older name.
 const DEFAULT: [&str; 2] =
     ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
@@ -25,6 +30,19 @@ pub(crate) fn fill(api: &Api, target: &Target, object: &mut Value) {
         && let Some(class) = default(api)
     {
         object["spec"]["storageClassName"] = class.into();
+    }
+}
+
+/// Looks once more after a claim without a class was created: a default class that was made since [`fill`] may have been given to
+/// all claims before this one was there.
+pub(crate) fn fill_created(api: &Api, target: &Target, entry: &Entry) {
+    if !target.resource.is("", CLAIMS) || !wants_default(&entry.parse()) {
+        return;
+    }
+    if let Some(class) = default(api)
+        && let Err(error) = give(api, target, entry, &class)
+    {
+        warn(entry, &error);
     }
 }
 
@@ -66,35 +84,40 @@ pub(crate) fn tap(changed: UnboundedSender<()>) -> impl Fn(&Arc<Change>) {
 /// Gives claims their class until the server stops. Starts by looking at all of them.
 pub(crate) async fn run(api: Arc<Api>, mut changed: UnboundedReceiver<()>) {
     loop {
-        complete(&api);
+        let completed = background::step("default StorageClass", async { complete(&api) }).await;
         tokio::select! {
             () = api.stopping.cancelled() => return,
+            () = tokio::time::sleep(AGAIN), if completed == Some(false) => {}
             change = changed.recv() => if change.is_none() { return },
         }
     }
 }
 
-/// Gives the default class to every claim that has none.
-fn complete(api: &Api) {
-    let (Some(target), Some(class)) = (api.registry.find("", "v1", CLAIMS), default(api)) else { return };
+/// Gives the default class to every claim that has none. Returns `false` if it has to be tried again.
+fn complete(api: &Api) -> bool {
+    let (Some(target), Some(class)) = (api.registry.find("", "v1", CLAIMS), default(api)) else {
+        return true;
+    };
+    let mut completed = true;
     for entry in api.store.list(CLAIMS, "").entries {
         let claim = entry.parse();
         if entry.meta.deleting || !wants_default(&claim) || is_bound(&claim) {
             continue;
         }
         if let Err(error) = give(api, &target, &entry, &class) {
-            let (namespace, name) = (&*entry.meta.namespace, &*entry.meta.name);
-            tracing::warn!(
-                namespace,
-                claim = name,
-                error = error.message,
-                "claim not given the default class"
-            );
+            completed &= error.code < 500;
+            warn(&entry, &error);
         }
     }
+    completed
 }
 
-fn give(api: &Api, target: &Target, entry: &Entry, class: &str) -> Result<(), crate::status::ApiError> {
+fn warn(entry: &Entry, error: &ApiError) {
+    let (namespace, name) = (&*entry.meta.namespace, &*entry.meta.name);
+    tracing::warn!(namespace, claim = name, error = error.message, "claim not given the default class");
+}
+
+fn give(api: &Api, target: &Target, entry: &Entry, class: &str) -> Result<(), ApiError> {
     let step = |claim: &Value| {
         let mut claim = claim.clone();
         if wants_default(&claim) && !is_bound(&claim) {

@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use crate::ops::{Api, now};
 use crate::registry::Target;
-use crate::store::Entry;
+use crate::store::{Entry, WriteError};
 
 /// Writes what keeps the namespace, unless its status says so already.
-pub(crate) fn report(api: &Api, target: &Target, entry: &Arc<Entry>) {
+pub(crate) fn report(api: &Api, target: &Target, entry: &Arc<Entry>) -> Result<(), WriteError> {
     let (kinds, finalizers) = left(api, &entry.meta.name);
     let namespace = entry.parse();
     let old = namespace["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -25,10 +25,10 @@ pub(crate) fn report(api: &Api, target: &Target, entry: &Arc<Entry>) {
             })
         })
         .collect();
-    if conditions != old {
-        // A conflict is another write of the namespace, which is looked at again.
-        let _ = api.amend(target, entry, |namespace| namespace["status"]["conditions"] = conditions.into());
+    if conditions == old {
+        return Ok(());
     }
+    api.amend(target, entry, |namespace| namespace["status"]["conditions"] = conditions.into()).map(drop)
 }
 
 /// How many objects of each kind are left, and how many of them wait for each finalizer.

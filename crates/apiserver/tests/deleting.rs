@@ -46,6 +46,23 @@ async fn a_bound_pod_is_given_time_and_an_unbound_one_is_not() {
 }
 
 #[tokio::test]
+async fn a_huge_grace_period_does_not_stop_the_garbage_collector() {
+    let world = World::new().await;
+    let owner = world.create(GADGETS, gadget("owner")).await;
+    let mut patient = owned_by(pod("patient"), &owner, false);
+    patient["spec"]["nodeName"] = "node".into();
+    patient["spec"]["terminationGracePeriodSeconds"] = i64::MAX.into();
+    world.create(PODS, patient).await;
+    world.delete(&format!("{GADGETS}/owner"), json!(null)).await;
+    let path = format!("{PODS}/patient");
+    world.eventually_that(&path, |pod| pod["metadata"]["deletionTimestamp"].is_string()).await;
+    let other = world.create(GADGETS, gadget("other")).await;
+    world.create(MAPS, owned_by(config_map("dependent"), &other, false)).await;
+    world.delete(&format!("{GADGETS}/other"), json!(null)).await;
+    world.eventually(&format!("{MAPS}/dependent"), 404).await;
+}
+
+#[tokio::test]
 async fn preconditions_guard_a_deletion() {
     let world = World::new().await;
     let made = world.create(MAPS, config_map("a")).await;
@@ -135,13 +152,51 @@ async fn a_namespace_takes_its_content_with_it() {
     world.create("/apis/example.com/v1/namespaces/team/gadgets", gadget("g")).await;
     let answer = world.delete(&format!("{spaces}/team"), json!(null)).await.body;
     assert_eq!(answer["status"]["phase"], "Terminating");
-    world.eventually(&format!("{spaces}/team/configmaps/c"), 404).await;
     let refused = world.call("POST", &format!("{spaces}/team/configmaps"), config_map("late")).await;
     assert_eq!((refused.code, refused.body["reason"].as_str()), (403, Some("Forbidden")));
+    let pod = format!("{spaces}/team/pods/p");
+    world.eventually_that(&pod, |pod| pod["metadata"]["deletionTimestamp"].is_string()).await;
     assert_eq!(world.get(&format!("{spaces}/team")).await.code, 200, "the Pod's node has not finished");
-    world.delete(&format!("{spaces}/team/pods/p"), json!({ "gracePeriodSeconds": 0 })).await;
+    world.delete(&pod, json!({ "gracePeriodSeconds": 0 })).await;
     world.eventually(&format!("{spaces}/team"), 404).await;
     assert_eq!(world.get("/apis/example.com/v1/namespaces/team/gadgets/g").await.code, 404);
+    assert_eq!(world.get(&format!("{spaces}/team/configmaps/c")).await.code, 404);
+}
+
+#[tokio::test]
+async fn a_namespace_keeps_its_network_policies_until_its_last_pod_is_gone() {
+    let world = World::new().await;
+    let team = "/api/v1/namespaces/team";
+    let policies = "/apis/networking.k8s.io/v1/namespaces/team/networkpolicies";
+    world.create("/api/v1/namespaces", json!({ "metadata": { "name": "team" } })).await;
+    let deny =
+        json!({ "metadata": { "name": "deny" }, "spec": { "podSelector": {}, "policyTypes": ["Egress"] } });
+    world.create(policies, deny).await;
+    world.create(&format!("{team}/configmaps"), config_map("c")).await;
+    for name in ["one", "two"] {
+        let mut bound = pod(name);
+        bound["spec"]["nodeName"] = "node".into();
+        world.create(&format!("{team}/pods"), bound).await;
+    }
+    world.delete(team, json!(null)).await;
+    // The status is written after a look at everything in the namespace.
+    let says = |left: &'static str| {
+        move |namespace: &serde_json::Value| {
+            let conditions = namespace["status"]["conditions"].as_array();
+            conditions
+                .into_iter()
+                .flatten()
+                .any(|it| it["message"].as_str().is_some_and(|it| it.contains(left)))
+        }
+    };
+    for (gone, left) in [("one", "pods has 2 resource instances"), ("two", "pods has 1 resource instances")] {
+        world.eventually_that(team, says(left)).await;
+        assert_eq!(world.get(&format!("{policies}/deny")).await.code, 200);
+        assert_eq!(world.get(&format!("{team}/configmaps/c")).await.code, 200);
+        world.delete(&format!("{team}/pods/{gone}"), json!({ "gracePeriodSeconds": 0 })).await;
+    }
+    world.eventually(team, 404).await;
+    assert_eq!(world.get(&format!("{policies}/deny")).await.code, 404);
 }
 
 #[tokio::test]

@@ -93,6 +93,28 @@ async fn a_volume_that_is_bound_stays_until_it_is_released() {
 }
 
 #[tokio::test]
+async fn a_volume_whose_data_the_node_removes_stays_until_the_node_lets_it_go() {
+    let world = World::new().await;
+    let mut disk = volume("pvc-1");
+    disk["metadata"]["annotations"] = json!({"pv.kubernetes.io/provisioned-by": "asb/local"});
+    disk["spec"]["persistentVolumeReclaimPolicy"] = "Delete".into();
+    world.create(VOLUMES, disk).await;
+    let path = format!("{VOLUMES}/pvc-1");
+    let status = format!("{path}/status");
+    world.patch(&status, MERGE, json!({"status": {"phase": "Bound"}})).await;
+    world.delete(&path, json!(null)).await;
+    world.patch(&status, MERGE, json!({"status": {"phase": "Released"}})).await;
+    // Another volume is let go meanwhile: the collector has looked at both.
+    world.create(VOLUMES, volume("other")).await;
+    world.delete(&format!("{VOLUMES}/other"), json!(null)).await;
+    world.eventually(&format!("{VOLUMES}/other"), 404).await;
+    let kept = world.get(&path).await.body;
+    assert_eq!(kept["metadata"]["finalizers"], json!(["kubernetes.io/pv-protection"]));
+    world.patch(&path, MERGE, json!({"metadata": {"finalizers": null}})).await;
+    world.eventually(&path, 404).await;
+}
+
+#[tokio::test]
 async fn a_namespace_that_is_deleted_waits_for_the_pods_that_use_its_claims() {
     let world = World::new().await;
     world.create(NAMESPACES, json!({"metadata": {"name": "team"}})).await;
@@ -102,9 +124,10 @@ async fn a_namespace_that_is_deleted_waits_for_the_pods_that_use_its_claims() {
     world.create(&pods, user("user", "data")).await;
     world.delete(&format!("{NAMESPACES}/team"), json!(null)).await;
     // The Pod has its grace period; its node ends it.
-    let path = format!("{claims}/data");
-    world.eventually_that(&path, |claim| claim["metadata"]["deletionTimestamp"].is_string()).await;
-    world.delete(&format!("{pods}/user"), json!({"gracePeriodSeconds": 0})).await;
+    let path = format!("{pods}/user");
+    world.eventually_that(&path, |pod| pod["metadata"]["deletionTimestamp"].is_string()).await;
+    assert_eq!(world.get(&format!("{claims}/data")).await.code, 200);
+    world.delete(&path, json!({"gracePeriodSeconds": 0})).await;
     world.eventually(&format!("{NAMESPACES}/team"), 404).await;
 }
 

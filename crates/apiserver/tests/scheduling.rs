@@ -150,6 +150,26 @@ async fn a_node_that_is_cordoned_or_tainted_or_labelled_otherwise_takes_no_new_p
 }
 
 #[tokio::test]
+async fn what_scheduling_cannot_read_is_refused_or_without_effect() {
+    let world = world(10).await;
+    let toleration =
+        json!({"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30.0});
+    let mut vague = pod("vague");
+    vague["spec"]["tolerations"] = json!([toleration]);
+    let refused = world.call("POST", PODS, vague).await;
+    let message = refused.body["message"].as_str().unwrap_or_default();
+    assert!(
+        refused.code == 400 && message.contains("tolerationSeconds: 30.0 is not an integer"),
+        "{message}"
+    );
+    world.create(PODS, pod("fine")).await;
+    let added = json!([{"op": "add", "path": "/spec/tolerations/-", "value": toleration}]);
+    assert_eq!(world.patch(&path("fine"), JSON_PATCH, added).await.code, 400);
+    world.patch(HERE, MERGE, json!({"spec": {"unschedulable": "true"}})).await;
+    assert!(is_bound(&world.create(PODS, pod("next")).await), "the Node is what it was when it was readable");
+}
+
+#[tokio::test]
 async fn what_waited_goes_on_waiting_after_a_restart_and_what_ran_goes_on() {
     let world = world(10).await;
     world.create(PODS, asking("runs", "2")).await;
@@ -231,6 +251,8 @@ async fn another_scheduler_binds_its_own_pods() {
     };
     let to = format!("{}/binding", path("own"));
     assert_eq!(world.call("POST", &to, binding("Pod")).await.code, 422);
+    let patched = world.patch(&path("own"), MERGE, json!({"spec": {"nodeName": "here"}})).await;
+    assert_eq!((patched.code, &patched.body["reason"]), (422, &json!("Invalid")), "only a binding binds");
     let answer = world.call("POST", &to, binding("Node")).await;
     assert_eq!((answer.code, &answer.body["status"]), (201, &json!("Success")), "{}", answer.body);
     let rejected = world.get(&path("own")).await.body;
@@ -295,6 +317,7 @@ async fn pods_leave_a_node_whose_taint_they_do_not_tolerate() {
     world.create(PODS, pod("leaves")).await;
     world.create(PODS, tolerating("soon", json!(1))).await;
     world.create(PODS, tolerating("later", json!(3600))).await;
+    world.create(PODS, tolerating("ages", json!(i64::MAX))).await;
     world.create(PODS, tolerating("stays", Value::Null)).await;
     change_node(&world, json!({"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}})).await;
     for name in ["leaves", "soon"] {
@@ -315,7 +338,7 @@ async fn pods_leave_a_node_whose_taint_they_do_not_tolerate() {
     world.eventually_that(events, says("Marking for deletion Pod default/leaves")).await;
     change_node(&world, json!({"spec": {"taints": null}})).await;
     world.eventually_that(events, says("Cancelling deletion of Pod default/later")).await;
-    for name in ["later", "stays"] {
+    for name in ["later", "ages", "stays"] {
         assert!(world.get(&path(name)).await.body["metadata"]["deletionTimestamp"].is_null());
     }
 }

@@ -1,4 +1,4 @@
-//! What a kubelet checks of a Pod that somebody else has bound to its node, and what it says of one that it rejects.
+//! The checks of a kubelet on a Pod that a client has bound to its node, and the message when it rejects the Pod.
 
 use crate::affinity;
 use crate::fit::Load;
@@ -34,7 +34,7 @@ pub(crate) fn check(pod: &Pod, node: &Node, load: &Load<'_>) -> Result<(), Rejec
         let pods = Demand { resource: "pods", requested: 1, used: load.pods, capacity: node.pods };
         return Err(Rejection::insufficient(pods));
     }
-    // Resources that the node has never heard of are somebody else's to give.
+    // As in a kubelet: an extended resource that the node does not list is not checked.
     let known = |demand: &Demand<'_>| {
         !demand.resource.contains('/') || node.allocatable.others.contains_key(demand.resource)
     };

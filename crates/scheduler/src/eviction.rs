@@ -107,4 +107,12 @@ mod tests {
         let again = evictions.look(&pods[2..], node.taints(), at(30));
         assert_eq!(again.next, Some(at(90)), "and begins anew with another taint");
     }
+
+    #[test]
+    fn a_pod_that_tolerates_a_taint_for_ages_stays() {
+        let node = json!({"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}});
+        let node: Node = serde_json::from_value(node).unwrap();
+        let due = Evictions::default().look(&[pod("p", json!(i64::MAX))], node.taints(), Timestamp::now());
+        assert!(due.evicted.is_empty() && due.next.is_some(), "{due:?}");
+    }
 }

@@ -13,7 +13,7 @@ use crate::taint::{Taint, tolerates};
 
 /// The reason of the condition `PodScheduled` while a Pod waits.
 pub const UNSCHEDULABLE: &str = "Unschedulable";
-/// The same while somebody has yet to allow that it is scheduled.
+/// The reason of the same condition while a Pod has scheduling gates.
 pub const GATED: &str = "SchedulingGated";
 pub const GATED_MESSAGE: &str = "Scheduling is blocked due to non-empty scheduling gates";
 /// What a Pod is told before the node has registered itself.
@@ -82,10 +82,12 @@ pub(crate) fn check(
         Err(Conflict::SpreadWithoutLabel) => {
             useless("node(s) didn't match pod topology spread constraints (missing required label)")
         }
-        Err(Conflict::Alone) => useless("node(s) didn't match pod affinity rules"),
+        Err(Conflict::AffinityUnmet) => useless("node(s) didn't match pod affinity rules"),
         Err(Conflict::Spread) => crowded("node(s) didn't match pod topology spread constraints"),
-        Err(Conflict::Avoids) => crowded("node(s) didn't match pod anti-affinity rules"),
-        Err(Conflict::Avoided) => crowded("node(s) didn't satisfy existing pods anti-affinity rules"),
+        Err(Conflict::AntiAffinity) => crowded("node(s) didn't match pod anti-affinity rules"),
+        Err(Conflict::ExistingAntiAffinity) => {
+            crowded("node(s) didn't satisfy existing pods anti-affinity rules")
+        }
     }
 }
 

@@ -1,11 +1,13 @@
 //! Which Pods the node has, what they take together, and which Pods wait for a place.
 //!
-//! A place is taken here first and written afterwards, so that two Pods that come at the same moment never both get the
-//! last one; whoever fails to write gives the place back. What is kept is enough to decide without looking at any other
-//! Pod, unless a Pod says something about its neighbours.
+//! A place is taken here before the binding is written, so that two Pods that are created at the same moment never share the
+//! last one; if the write fails, the place is given back. Other Pods are looked at only for affinity, anti-affinity and
+//! spread constraints.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
+
+use jiff::Timestamp;
 
 use crate::admission::{self, Rejection};
 use crate::fit::{self, Load, NO_NODES};
@@ -20,11 +22,11 @@ pub struct Ledger {
     node: Option<Node>,
     placed: HashMap<Box<str>, Placed>,
     used: Resources,
-    /// Pods that do not want every neighbour.
-    choosy: usize,
+    /// How many of these have a required anti-affinity.
+    with_anti_affinity: usize,
     waiting: HashMap<Box<str>, Waiting>,
-    /// How many of those want to be beside others.
-    sociable: usize,
+    /// How many of these have a required affinity.
+    waiting_with_affinity: usize,
     namespaces: HashMap<Box<str>, Labels>,
     /// How many Pods have ever waited.
     arrivals: u64,
@@ -74,7 +76,7 @@ pub enum Verdict {
 }
 
 impl Ledger {
-    /// What is known of the node from now on. Whether that is anything new.
+    /// Replaces what is known of the node. Returns whether it differs from what was known.
     pub fn set_node(&mut self, node: Option<Node>) -> bool {
         let is_new = self.node != node;
         self.node = node;
@@ -93,7 +95,7 @@ impl Ledger {
         self.touch(before != labels);
     }
 
-    /// Takes a place for a new Pod, if there is one and nobody is before it.
+    /// Takes a place for a new Pod, if the Pod fits and no Pod that waited before has yet to be looked at.
     pub fn offer(&mut self, pod: &Pod) -> Offer {
         if self.stale && !self.waiting.is_empty() {
             return Offer::Queue;
@@ -107,24 +109,30 @@ impl Ledger {
         }
     }
 
-    /// Takes a place for a Pod that somebody else has bound here, or says why the node rejects it.
+    /// Takes a place for a Pod that a client binds to the node, or returns why the node rejects it.
     pub fn admit(&mut self, pod: &Pod) -> Result<(), Rejection> {
-        if let Some(node) = self.node.as_ref().filter(|_| !pod.is_mirror()) {
-            admission::check(pod, node, &self.load())?;
+        // The Pod may have a place already: it may wait here as well, and the queue may have found one for it.
+        let had_place = self.remove_place(pod.uid());
+        let admitted = match &self.node {
+            Some(node) if !pod.is_mirror() => admission::check(pod, node, &self.load()),
+            _ => Ok(()),
+        };
+        if admitted.is_ok() {
+            self.place(pod);
         }
-        self.place(pod);
-        Ok(())
+        self.touch(had_place);
+        admitted
     }
 
     /// A Pod has a place, whether it fits or not.
     pub fn place(&mut self, pod: &Pod) {
         let uid: Box<str> = pod.uid().into();
         self.stop_waiting(&uid);
-        self.remove_place(&uid);
+        let had_place = self.remove_place(&uid);
         let avoids = Rule::all(&pod.spec.affinity.pod_anti_affinity.required, pod);
         let requests = pod.requests();
         self.used.add(&requests);
-        self.choosy += usize::from(!avoids.is_empty());
+        self.with_anti_affinity += usize::from(!avoids.is_empty());
         let placed = Placed {
             namespace: pod.metadata.namespace.clone(),
             labels: pod.metadata.labels.clone(),
@@ -133,11 +141,11 @@ impl Ledger {
             avoids,
         };
         self.placed.insert(uid, placed);
-        // It is no help to anybody else.
-        self.touch(self.sociable > 0);
+        // A Pod that takes a place helps only Pods with an affinity to it. One that had a place may have had a larger one.
+        self.touch(had_place || self.waiting_with_affinity > 0);
     }
 
-    /// What may change of a Pod that has a place. Whether it has one.
+    /// Updates the labels and the deletion of a Pod that has a place. Returns `false` if it has none.
     pub fn update<'a>(
         &mut self,
         uid: &str,
@@ -156,7 +164,7 @@ impl Ledger {
         true
     }
 
-    /// A Pod is over or gone: its place is free, or it waits no more.
+    /// Removes a Pod that has ended or is gone.
     pub fn remove(&mut self, uid: &str) {
         self.stop_waiting(uid);
         let had_place = self.remove_place(uid);
@@ -166,39 +174,42 @@ impl Ledger {
     fn remove_place(&mut self, uid: &str) -> bool {
         let Some(placed) = self.placed.remove(uid) else { return false };
         self.used.subtract(&placed.requests);
-        self.choosy -= usize::from(!placed.avoids.is_empty());
+        self.with_anti_affinity -= usize::from(!placed.avoids.is_empty());
         true
     }
 
-    /// A Pod waits for a place: one that comes, or one that has changed. One that has been told why it waits is not looked at
-    /// before something has changed.
+    /// Puts a new or changed Pod into the queue. A Pod that has the condition with the reason why it waits is looked at when
+    /// something changes, and any other at once.
     pub fn wait(&mut self, pod: Pod) {
         let had_place = self.remove_place(pod.uid());
         let known = self.stop_waiting(pod.uid());
         let changed = known.as_ref().is_some_and(|known| !known.pod.is_same(&pod));
-        self.touch(had_place || changed || pod.told().is_none());
+        // The reason in its condition may be out of date: its room may have become free, and the other Pods may have been looked
+        // at, after the Pod was offered and before it was written.
+        let fits = known.is_none() && !self.stale && self.check(&pod).is_ok();
+        self.touch(fits || had_place || changed || pod.unschedulable_message().is_none());
         let arrival = known.map_or(self.arrivals, |known| known.arrival);
         self.arrivals = self.arrivals.max(arrival + 1);
         self.go_on_waiting(Waiting { pod, arrival });
     }
 
     fn go_on_waiting(&mut self, waiting: Waiting) {
-        self.sociable += usize::from(waiting.is_sociable());
+        self.waiting_with_affinity += usize::from(waiting.has_affinity());
         self.waiting.insert(waiting.pod.uid().into(), waiting);
     }
 
     fn stop_waiting(&mut self, uid: &str) -> Option<Waiting> {
         let known = self.waiting.remove(uid)?;
-        self.sociable -= usize::from(known.is_sociable());
+        self.waiting_with_affinity -= usize::from(known.has_affinity());
         Some(known)
     }
 
-    /// Whether Pods wait that have to be looked at.
+    /// Whether the Pods that wait have to be looked at.
     pub fn has_work(&self) -> bool {
         self.stale && !self.waiting.is_empty()
     }
 
-    /// Whether what was decided is still so: the Pod may have changed since.
+    /// Whether a decision still holds: the Pod may have changed since.
     pub fn stands(&self, decision: &Decision) -> bool {
         match decision.verdict {
             Verdict::Place => self.placed.contains_key(&decision.uid),
@@ -206,7 +217,7 @@ impl Ledger {
         }
     }
 
-    /// Something went wrong on the way: the Pods that wait are looked at once more.
+    /// Has the Pods that wait looked at again, after a write that failed.
     pub fn look_again(&mut self) {
         self.stale = true;
     }
@@ -231,7 +242,7 @@ impl Ledger {
                     decisions.push(Decision { uid, verdict: Verdict::Place });
                 }
                 Err(message) => {
-                    if waiting.pod.told() != Some(&message) {
+                    if waiting.pod.unschedulable_message() != Some(&message) {
                         decisions.push(Decision { uid, verdict: Verdict::Unfit(message) });
                     }
                     self.go_on_waiting(waiting);
@@ -253,11 +264,11 @@ impl Ledger {
 
 impl Waiting {
     /// The order in which Pods are looked at.
-    fn rank(&self) -> (Reverse<i64>, u64) {
-        (Reverse(self.pod.spec.priority), self.arrival)
+    fn rank(&self) -> (Reverse<i64>, Option<Timestamp>, u64) {
+        (Reverse(self.pod.spec.priority), self.pod.metadata.creation_timestamp, self.arrival)
     }
 
-    fn is_sociable(&self) -> bool {
+    fn has_affinity(&self) -> bool {
         !self.pod.spec.affinity.pod_affinity.required.is_empty()
     }
 }
@@ -273,7 +284,7 @@ impl Surroundings for Ledger {
     }
 
     fn any_avoids(&self) -> bool {
-        self.choosy > 0
+        self.with_anti_affinity > 0
     }
 
     fn labels_of_namespace(&self, namespace: &str) -> Option<&Labels> {

@@ -62,14 +62,15 @@ pub(crate) trait Surroundings {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Conflict {
-    /// Nobody is there whom it wants beside it.
-    Alone,
-    /// Somebody is there whom it does not want beside it.
-    Avoids,
-    /// Somebody is there who does not want it beside them.
-    Avoided,
+    /// No Pod on the node matches the Pod's required affinity.
+    AffinityUnmet,
+    /// A Pod on the node matches the Pod's required anti-affinity.
+    AntiAffinity,
+    /// The Pod matches the required anti-affinity of a Pod on the node.
+    ExistingAntiAffinity,
+    /// A hard spread constraint of the Pod would be violated.
     Spread,
-    /// The node has not the label that its Pods are to be spread by.
+    /// The node lacks the topology label of a hard spread constraint.
     SpreadWithoutLabel,
 }
 
@@ -155,17 +156,17 @@ pub(crate) fn company(pod: &Pod, node: &Node, around: &impl Surroundings) -> Res
         let found = around.neighbours().any(|it| selected(it.namespace, it.labels));
         // The first of a group that wants to be together may come alone.
         if !wanted.iter().all(holds_here) || !(found || selected(namespace, labels)) {
-            return Err(Conflict::Alone);
+            return Err(Conflict::AffinityUnmet);
         }
     }
     let unwanted = Rule::all(&affinity.pod_anti_affinity.required, pod);
     let mut unwanted = unwanted.iter().filter(|rule| holds_here(rule));
     if unwanted.any(|rule| around.neighbours().any(|it| rule.selects(it.namespace, it.labels, around))) {
-        return Err(Conflict::Avoids);
+        return Err(Conflict::AntiAffinity);
     }
     let avoided = |rule: &Rule| holds_here(rule) && rule.selects(namespace, labels, around);
     if around.any_avoids() && around.neighbours().any(|it| it.avoids.iter().any(avoided)) {
-        return Err(Conflict::Avoided);
+        return Err(Conflict::ExistingAntiAffinity);
     }
     Ok(())
 }
@@ -225,38 +226,38 @@ mod tests {
     fn pods_come_beside_those_that_they_want() {
         let wants = |app: &str| pod("web", affinity("podAffinity", app, |_| ()));
         let plain = |app: &str| pod(app, json!({}));
-        assert_eq!(check(&wants("db"), &[]), Err(Conflict::Alone));
+        assert_eq!(check(&wants("db"), &[]), Err(Conflict::AffinityUnmet));
         assert_eq!(check(&wants("db"), &[plain("db")]), Ok(()));
         assert_eq!(check(&wants("web"), &[]), Ok(()), "the first of a group");
         let elsewhere = affinity("podAffinity", "db", |term| term["topologyKey"] = json!("zone"));
         assert_eq!(
             check(&pod("web", elsewhere), &[plain("db")]),
-            Err(Conflict::Alone),
+            Err(Conflict::AffinityUnmet),
             "the node is in no zone"
         );
         let other = affinity("podAffinity", "db", |term| term["namespaces"] = json!(["other"]));
-        assert_eq!(check(&pod("web", other), &[plain("db")]), Err(Conflict::Alone));
+        assert_eq!(check(&pod("web", other), &[plain("db")]), Err(Conflict::AffinityUnmet));
         let team = |team: &str| {
             affinity("podAffinity", "db", |term| {
                 term["namespaceSelector"] = json!({"matchLabels": {"team": team}})
             })
         };
         assert_eq!(check(&pod("web", team("a")), &[plain("db")]), Ok(()));
-        assert_eq!(check(&pod("web", team("b")), &[plain("db")]), Err(Conflict::Alone));
+        assert_eq!(check(&pod("web", team("b")), &[plain("db")]), Err(Conflict::AffinityUnmet));
         let same = affinity("podAffinity", "db", |term| term["matchLabelKeys"] = json!(["version"]));
         assert_eq!(check(&pod("web", same.clone()), &[plain("db")]), Ok(()));
         let mut next = plain("db");
         next.metadata.labels.insert("version".to_owned(), "2".to_owned());
-        assert_eq!(check(&pod("web", same), &[next]), Err(Conflict::Alone));
+        assert_eq!(check(&pod("web", same), &[next]), Err(Conflict::AffinityUnmet));
     }
 
     #[test]
     fn pods_stay_away_from_those_that_either_does_not_want() {
         let avoids = |app: &str| pod("web", affinity("podAntiAffinity", app, |_| ()));
         let plain = |app: &str| pod(app, json!({}));
-        assert_eq!(check(&avoids("db"), &[plain("db")]), Err(Conflict::Avoids));
+        assert_eq!(check(&avoids("db"), &[plain("db")]), Err(Conflict::AntiAffinity));
         assert_eq!(check(&avoids("db"), &[plain("web")]), Ok(()));
-        assert_eq!(check(&plain("db"), &[avoids("db")]), Err(Conflict::Avoided));
+        assert_eq!(check(&plain("db"), &[avoids("db")]), Err(Conflict::ExistingAntiAffinity));
         assert_eq!(check(&plain("web"), &[avoids("db")]), Ok(()));
         let elsewhere = affinity("podAntiAffinity", "db", |term| term["topologyKey"] = json!("zone"));
         assert_eq!(check(&pod("web", elsewhere), &[plain("db")]), Ok(()), "the node is in no zone");

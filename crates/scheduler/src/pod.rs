@@ -112,12 +112,12 @@ impl Pod {
         &self.metadata.uid
     }
 
-    /// Whether somebody has yet to allow that it is scheduled.
+    /// Whether the Pod has scheduling gates, which have to be removed before it is scheduled.
     pub fn is_gated(&self) -> bool {
         !self.spec.scheduling_gates.is_empty()
     }
 
-    /// Whether it is for us to find a node for it.
+    /// Whether the default scheduler is to bind the Pod.
     pub fn is_ours(&self) -> bool {
         matches!(&*self.spec.scheduler_name, "" | DEFAULT_SCHEDULER)
     }
@@ -126,8 +126,8 @@ impl Pod {
         self.metadata.annotations.contains_key(MIRROR)
     }
 
-    /// Why it waits, as it was told last.
-    pub fn told(&self) -> Option<&str> {
+    /// The message of its condition `PodScheduled`, if the reason is `Unschedulable`.
+    pub fn unschedulable_message(&self) -> Option<&str> {
         let mut conditions = self.status.conditions.iter();
         let found = conditions.find(|it| it.kind == "PodScheduled" && it.reason == UNSCHEDULABLE)?;
         Some(&found.message)

@@ -6,6 +6,8 @@ use serde::Deserialize;
 
 const NO_SCHEDULE: &str = "NoSchedule";
 const NO_EXECUTE: &str = "NoExecute";
+/// The longest limited stay in seconds, 68 years: the time at which it ends can always be computed.
+const LONGEST_STAY: u64 = i32::MAX as u64;
 /// What stands for a node that is cordoned.
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
@@ -81,7 +83,7 @@ pub fn stay(tolerations: &[Toleration], taints: &[Taint]) -> Stay {
     match seconds.into_iter().min() {
         None => Stay::Forever,
         Some(seconds) => match u64::try_from(seconds) {
-            Ok(seconds @ 1..) => Stay::For(Duration::from_secs(seconds)),
+            Ok(seconds @ 1..) => Stay::For(Duration::from_secs(seconds.min(LONGEST_STAY))),
             _ => Stay::Not,
         },
     }

@@ -8,6 +8,7 @@
 //! | `key`, `name` | labels and annotations; hashes and names of children |
 //! | `conversion` | the same objects at `v1alpha1`, without losing anything on the way |
 //! | `quantity` | amounts of resources: `500m`, `1.5Gi` |
+//! | `volume` | rules about claims and volumes that the API server and the node share |
 //! | `crd`, `schemas` | the CustomResourceDefinitions, generated from code |
 
 pub mod blueprint;
@@ -22,6 +23,7 @@ pub mod quantity;
 pub mod sandbox;
 pub mod schemas;
 pub mod template;
+pub mod volume;
 pub mod warm_pool;
 
 pub use blueprint::{PodFailurePolicy, PodTemplate, TemplateMetadata, VolumeClaimTemplate};

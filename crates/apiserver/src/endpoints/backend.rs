@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value};
 
+use crate::registry::pod;
+
 /// The labels that a Service selects Pods by; `None` when its endpoints are written by users.
 pub(crate) fn selector(service: &Value) -> Option<&Map<String, Value>> {
     let external = service["spec"]["type"] == "ExternalName";
@@ -20,7 +22,7 @@ pub(crate) struct Condition {
 
 /// The condition of a Pod; `None` when it is over. Whether it has an address is for the caller to ask.
 pub(crate) fn condition(service: &Value, pod: &Value) -> Option<Condition> {
-    if matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed")) {
+    if pod["status"]["phase"].as_str().is_some_and(pod::is_over) {
         return None;
     }
     let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();

@@ -18,9 +18,9 @@ use serde_json::{Map, Value};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::time::Instant;
 
+use crate::background;
 use crate::ops::{Api, DeleteOptions, Part, WriteOptions};
-use crate::protection::PODS;
-use crate::registry::Target;
+use crate::registry::{PODS, Target};
 use crate::status::ApiError;
 use crate::store::{Change, Entry};
 use plan::Step;
@@ -32,6 +32,8 @@ const SLICES: &str = "endpointslices.discovery.k8s.io";
 const QUIET: Duration = Duration::from_millis(250);
 /// The longest that a change waits while others go on.
 const LONGEST: Duration = Duration::from_secs(3);
+/// The pause before Endpoints are written again after a write that failed.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// Sends every change that may concern the endpoints of a Service.
 pub(crate) fn tap(changes: UnboundedSender<Arc<Change>>) -> impl Fn(&Arc<Change>) {
@@ -69,13 +71,22 @@ pub(crate) async fn run(api: Arc<Api>, mut changes: UnboundedReceiver<Arc<Change
                 None => return,
             },
             () = pause => {
+                let mut again = Vec::new();
                 for (namespace, name) in services.take() {
-                    if let Err(error) = write(&api, &namespace, &name) {
-                        // Usual while the namespace is deleted, or on a conflict: another change follows then.
+                    let written = background::step("endpoints", async { write(&api, &namespace, &name) });
+                    if let Some(Err(error)) = written.await {
                         tracing::debug!(namespace, service = name, error = error.message, "endpoints not written");
+                        // After another error, another change follows: the namespace is deleted, or there was a conflict.
+                        if error.code >= 500 {
+                            again.push((namespace, name));
+                        }
                     }
                     // What people and Pods ask for comes first.
                     tokio::task::yield_now().await;
+                }
+                if !again.is_empty() {
+                    tokio::time::sleep(AGAIN).await;
+                    again.iter().for_each(|(namespace, name)| services.touch(namespace, name));
                 }
             }
         }

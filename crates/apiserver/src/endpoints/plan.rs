@@ -46,7 +46,7 @@ pub(super) fn slices(service: &Value, pods: &[Value]) -> Vec<Value> {
         }
     }
     if groups.is_empty() {
-        // A Service without Pods has a slice all the same: it says that somebody looked.
+        // As on a cluster, a Service without Pods has one slice without endpoints.
         groups.push((json!([]), Vec::new()));
     }
     let slice = |ports: &Value, endpoints: &[Value]| {

@@ -1,4 +1,4 @@
-//! `pods/binding`: another scheduler says where a Pod runs.
+//! `pods/binding`: a client, such as another scheduler, binds a Pod to a node.
 
 use asb_scheduler::Pod;
 use serde::Deserialize as _;
@@ -50,14 +50,16 @@ impl Api {
             }
             scheduling::bind(&mut pod, node);
             let read = Pod::deserialize(&pod).map_err(|error| ApiError::internal(error.to_string()))?;
-            let place = self.scheduling.as_ref().map(|it| it.admit(&read, &mut pod));
-            match self.amend(target, &entry, |stored| *stored = pod) {
-                Ok(_) => {
-                    if let Some(place) = place {
-                        place.keep(namespace, name, &entry.meta.uid);
-                    }
-                    return Ok(());
-                }
+            if let Some(scheduling) = &self.scheduling {
+                scheduling.admit(&read, &mut pod);
+            }
+            let written = self.amend(target, &entry, |stored| *stored = pod);
+            if let (Err(_), Some(scheduling)) = (&written, &self.scheduling) {
+                // The place may be the queue's, or the Pod may still wait for one: the store decides.
+                scheduling.synchronise(self, &entry.meta.uid);
+            }
+            match written {
+                Ok(_) => return Ok(()),
                 Err(WriteError::Conflict) => {}
                 Err(error) => return Err(storage_error(error)),
             }

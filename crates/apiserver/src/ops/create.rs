@@ -8,6 +8,7 @@ use crate::accounts;
 use crate::protection;
 use crate::registry::crd::CLEANUP_FINALIZER;
 use crate::registry::{Target, rules};
+use crate::scheduling::Reservation;
 use crate::status::ApiError;
 use crate::storage_class;
 use crate::store::{Expect, WriteError};
@@ -55,6 +56,8 @@ impl Api {
         if let Some(finalizer) = own_finalizer(target) {
             protection::add_finalizer(meta, finalizer);
         }
+        // The namespace may be deleted after the check above, and emptied before this object is written.
+        let expect = if resource.namespaced { Expect::AbsentInNamespace } else { Expect::Absent };
         for _ in 0..ATTEMPTS {
             if generated && !prefix.is_empty() {
                 object["metadata"]["name"] = generate_name(&prefix).into();
@@ -68,7 +71,8 @@ impl Api {
             let warnings = admit::admit(target, &mut complete, None, Part::Main, options)?;
             rules::initial_status(resource, &mut complete);
             let scheduling = self.scheduling.as_ref().filter(|_| resource.is("", "pods"));
-            let place = scheduling.map(|it| it.place(&mut complete)).unwrap_or_default();
+            let place = scheduling.map(|it| it.place(&mut complete)).transpose()?;
+            let place = place.unwrap_or(Reservation::Nothing);
             let mut complete = target.to_stored(complete)?;
             let _held = self.assign_address(target, namespace, &mut complete)?;
             let name = complete["metadata"]["name"].as_str().unwrap_or_default().to_owned();
@@ -76,14 +80,19 @@ impl Api {
             let exists = self.store.get(&key);
             let written = match &exists {
                 Some(_) => Err(WriteError::Conflict),
-                None => self.put(key, Expect::Absent, complete, options.dry_run),
+                None => self.put(key, expect, complete, options.dry_run),
             };
             match written {
                 Ok(entry) => {
                     if !options.dry_run {
                         place.keep(namespace, &name, &entry.meta.uid);
+                        storage_class::fill_created(self, target, &entry);
                     }
                     return Ok(Written { entry, warnings, created: true });
+                }
+                Err(WriteError::NoNamespace) => {
+                    self.check_home(target, namespace, &name)?;
+                    return Err(ApiError::not_found("", "namespaces", namespace));
                 }
                 Err(WriteError::Conflict) if generated => continue,
                 Err(WriteError::Conflict) => {

@@ -6,12 +6,14 @@ use serde_json::Value;
 
 use super::update::finished;
 use super::{ATTEMPTS, Api, key, modified, not_found, storage_error, timestamp};
-use crate::registry::Target;
+use crate::registry::{Target, pod};
 use crate::status::ApiError;
 use crate::store::{Entry, Expect, WriteError};
 
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 pub(crate) const ORPHAN: &str = "orphan";
+/// The longest grace period in seconds, 68 years: the time at which it ends is always one that can be written.
+const LONGEST_GRACE: i64 = i32::MAX as i64;
 /// The namespaces that cannot be deleted.
 const IMMORTAL: [&str; 3] = ["default", "kube-public", "kube-system"];
 
@@ -33,7 +35,7 @@ pub(crate) struct DeleteOptions {
 
 pub(crate) enum Deleted {
     Gone(Arc<Entry>),
-    /// Marked; somebody has to finish first.
+    /// Marked: it goes when its finalizers are gone or its grace period is over.
     Marked(Arc<Entry>),
 }
 
@@ -133,7 +135,7 @@ fn mark(target: &Target, old: &Value, options: &DeleteOptions, now: jiff::Timest
 /// Only a Pod that a node may be running is given time.
 fn grace_period(target: &Target, object: &Value, asked: Option<i64>) -> i64 {
     let bound = !object["spec"]["nodeName"].as_str().unwrap_or_default().is_empty();
-    let ended = matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    let ended = object["status"]["phase"].as_str().is_some_and(pod::is_over);
     if !target.resource.is("", "pods") || !bound {
         return 0;
     }
@@ -141,7 +143,7 @@ fn grace_period(target: &Target, object: &Value, asked: Option<i64>) -> i64 {
         _ if ended => 0,
         // As in Kubernetes, a negative period means the shortest one.
         negative if negative < 0 => 1,
-        grace => grace,
+        grace => grace.min(LONGEST_GRACE),
     }
 }
 
@@ -164,5 +166,28 @@ fn set_propagation(meta: &mut Value, propagation: Option<Propagation>) {
         meta["finalizers"] = finalizers.into();
     } else if let Some(meta) = meta.as_object_mut() {
         meta.remove("finalizers");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::Registry;
+    use serde_json::json;
+
+    #[test]
+    fn a_grace_period_of_any_length_ends_at_a_time_that_can_be_written() {
+        let pods = Registry::new().find("", "v1", "pods").expect("a built-in kind");
+        let now = jiff::Timestamp::UNIX_EPOCH;
+        let options = |grace| DeleteOptions { grace, ..DeleteOptions::default() };
+        let pod =
+            json!({"metadata": {}, "spec": {"nodeName": "n", "terminationGracePeriodSeconds": i64::MAX}});
+        for grace in [None, Some(i64::MAX)] {
+            let marked = mark(&pods, &pod, &options(grace), now);
+            assert_eq!(marked["metadata"]["deletionGracePeriodSeconds"], LONGEST_GRACE);
+            assert_eq!(marked["metadata"]["deletionTimestamp"], "2038-01-19T03:14:07Z");
+            let again = mark(&pods, &marked, &options(Some(5)), now);
+            assert_eq!(again["metadata"]["deletionTimestamp"], "1970-01-01T00:00:05Z");
+        }
     }
 }

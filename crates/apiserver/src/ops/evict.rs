@@ -1,11 +1,11 @@
-//! Deleting a Pod that somebody else needs out of the way, with a word about why.
+//! Eviction: a Pod is marked with the reason (condition `DisruptionTarget`) and deleted.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use super::{ATTEMPTS, Api, DeleteOptions, modified, now, storage_error};
-use crate::protection::PODS;
+use crate::registry::{PODS, pod};
 use crate::status::ApiError;
 use crate::store::{Entry, WriteError};
 
@@ -49,7 +49,7 @@ impl Api {
 
 /// What is over or on its way out is not disrupted any more.
 fn runs(entry: &Entry) -> bool {
-    let is_over = matches!(&*entry.meta.fields, [_, phase, ..] if matches!(&**phase, "Succeeded" | "Failed"));
+    let is_over = matches!(&*entry.meta.fields, [_, phase, ..] if pod::is_over(phase));
     !is_over && !entry.meta.deleting
 }
 

@@ -14,7 +14,7 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use crate::registry::builtin::selectable_fields;
-use crate::registry::{DEFINITIONS, Registry, Target};
+use crate::registry::{DEFINITIONS, NAMESPACES, Registry, Target};
 use crate::scheduling::Scheduling;
 use crate::status::ApiError;
 use crate::store::{Draft, Entry, Expect, Key, Op, Store, Write, WriteError};
@@ -78,6 +78,7 @@ pub(crate) fn modified(target: &Target, name: &str) -> ApiError {
 pub(crate) fn storage_error(error: WriteError) -> ApiError {
     match error {
         WriteError::Conflict => ApiError::internal("a write conflict was not handled"),
+        WriteError::NoNamespace => ApiError::internal("a write without its namespace was not handled"),
         WriteError::Storage(error) if is_full(&error) => full(),
         WriteError::Storage(error) => ApiError::internal(format!("the store cannot write: {error}")),
         WriteError::Stopped => ApiError::unavailable("the server is shutting down"),
@@ -138,7 +139,7 @@ impl Api {
         if !target.resource.namespaced {
             return Ok(());
         }
-        let key = Key::new(&"namespaces".into(), "", namespace);
+        let key = Key::new(&NAMESPACES.into(), "", namespace);
         let found = self.store.get(&key).ok_or_else(|| ApiError::not_found("", "namespaces", namespace))?;
         if found.meta.deleting {
             let why = format!(

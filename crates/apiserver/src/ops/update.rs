@@ -9,9 +9,10 @@ use super::{
 };
 use crate::patch::Patch;
 use crate::registry::pod::ephemeral;
-use crate::registry::{Target, rules};
+use crate::registry::{PODS, Target, rules};
+use crate::scheduling;
 use crate::status::{ApiError, FieldError};
-use crate::store::{Entry, Expect, WriteError};
+use crate::store::{Entry, Expect, Key, WriteError};
 
 /// Which part of an object a request may change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,6 +155,27 @@ impl Api {
         }
         self.put(key, Expect::Revision(entry.revision), object, false)
     }
+
+    /// The same for the object as it is now, against other writers. `change` returns whether it has changed anything.
+    pub fn amend_current(
+        &self,
+        target: &Target,
+        key: &Key,
+        change: impl Fn(&mut Value) -> bool,
+    ) -> Result<(), WriteError> {
+        for _ in 0..ATTEMPTS {
+            let Some(entry) = self.store.get(key) else { return Ok(()) };
+            let mut object = entry.parse();
+            if !change(&mut object) {
+                return Ok(());
+            }
+            match self.amend(target, &entry, |stored| *stored = object) {
+                Err(WriteError::Conflict) => {}
+                written => return written.map(drop),
+            }
+        }
+        Err(WriteError::Conflict)
+    }
 }
 
 /// What a request turns `old` into.
@@ -222,6 +244,11 @@ fn decide(
     }
     if finished(target, &new) {
         return Ok((Outcome::Remove(new), warnings));
+    }
+    // One that was stored unreadable may stay so.
+    let changes_pod = part == Part::Main && resource.is("", PODS) && new["spec"] != old["spec"];
+    if changes_pod && scheduling::readable(old).is_ok() {
+        scheduling::readable(&new)?;
     }
     if same_but_for_times(&new, old) {
         return Ok((Outcome::Unchanged, warnings));

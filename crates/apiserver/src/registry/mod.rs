@@ -25,7 +25,9 @@ use crate::status::qualified;
 use crate::store::Change;
 pub(crate) use resource::{Form, Resource, Target, group_version};
 
-/// Where CustomResourceDefinitions are kept.
+/// The collections that the server itself looks at.
+pub(crate) const NAMESPACES: &str = "namespaces";
+pub(crate) const PODS: &str = "pods";
 pub(crate) const DEFINITIONS: &str = "customresourcedefinitions.apiextensions.k8s.io";
 
 pub(crate) struct Registry {

@@ -20,15 +20,14 @@ use asb_scheduler::{Ledger, Node, Pod};
 use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, mpsc};
 
-pub(crate) use place::bind;
+pub(crate) use place::{Reservation, bind, readable};
 pub(crate) use queue::run;
 use report::Failure;
 
-use crate::protection::PODS;
+use crate::registry::{NAMESPACES, PODS, pod};
 use crate::store::{Change, Entry, Store};
 
 const NODES: &str = "nodes";
-const NAMESPACES: &str = "namespaces";
 /// Events that wait to be written. More are dropped: nothing depends on them.
 const BACKLOG: usize = 4096;
 
@@ -57,8 +56,8 @@ impl Scheduling {
     pub fn load(&self, store: &Store) {
         for collection in [NAMESPACES, NODES, PODS] {
             let mut entries = store.list(collection, "").entries;
-            // Pods wait in the order in which they came.
-            entries.sort_by_cached_key(|entry| created(entry));
+            // Of Pods that were created in the same second, the one that was written first comes first.
+            entries.sort_by_key(|entry| entry.revision);
             entries.iter().for_each(|entry| self.take_in(collection, entry));
         }
         self.wake.notify_one();
@@ -92,7 +91,9 @@ impl Scheduling {
                 self.ledger().set_namespace(&meta.name, Some(labels.collect()));
             }
             NODES if self.is_node(entry) => {
-                let is_new = self.ledger().set_node(read(entry));
+                // A Node that cannot be read says nothing: what was known of it holds.
+                let Some(node) = read(entry) else { return };
+                let is_new = self.ledger().set_node(Some(node));
                 // Also when the last taint goes: Pods were to leave because of it.
                 if is_new {
                     self.wake.notify_one();
@@ -108,7 +109,7 @@ impl Scheduling {
         let [node, phase, ..] = &*meta.fields else { return };
         let labels = meta.labels.iter().map(|(key, value)| (&**key, &**value));
         let mut ledger = self.ledger();
-        if matches!(&**phase, "Succeeded" | "Failed") || !(node.is_empty() || **node == *self.node) {
+        if pod::is_over(phase) || !(node.is_empty() || **node == *self.node) {
             ledger.remove(&meta.uid);
         } else if node.is_empty() {
             match read::<Pod>(entry).filter(waits) {
@@ -135,9 +136,4 @@ fn read<T: DeserializeOwned>(entry: &Entry) -> Option<T> {
         |error| tracing::warn!(object = &*entry.meta.name, %error, "object not read for scheduling"),
     )
     .ok()
-}
-
-fn created(entry: &Entry) -> (String, u64) {
-    let object = entry.parse();
-    (object["metadata"]["creationTimestamp"].as_str().unwrap_or_default().to_owned(), entry.revision)
 }

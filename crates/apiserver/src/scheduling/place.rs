@@ -1,4 +1,4 @@
-//! A place for a Pod that is about to be written: at its creation, or when somebody else binds it.
+//! A place for a Pod that is about to be written: at its creation, or when a client binds it.
 
 use asb_scheduler::{GATED, GATED_MESSAGE, Offer, Pod, Rejection, UNSCHEDULABLE};
 use serde::Deserialize;
@@ -7,46 +7,66 @@ use serde_json::{Value, json};
 use super::Scheduling;
 use super::report::Failure;
 use crate::ops::now;
+use crate::status::ApiError;
 
-/// A place that is taken, and free again when this is dropped without [`Reservation::keep`].
+/// What the ledger holds for a new Pod until the Pod is written.
 #[must_use]
-#[derive(Default)]
-pub(crate) struct Reservation<'a> {
-    taken: Option<(&'a Scheduling, String)>,
-    /// What is to be told once the Pod is written.
-    failure: Option<(&'a Scheduling, String)>,
+pub(crate) enum Reservation<'a> {
+    Nothing,
+    Place(Taken<'a>),
+    /// The Pod waits, and an event with this message is written once the Pod is.
+    Unfit {
+        scheduling: &'a Scheduling,
+        message: String,
+    },
+}
+
+/// A place, which is free again when this is dropped without [`Reservation::keep`]: nothing else knows the UID of a Pod that is
+/// not written.
+pub(crate) struct Taken<'a> {
+    scheduling: &'a Scheduling,
+    uid: String,
+    kept: bool,
 }
 
 impl Reservation<'_> {
     /// The Pod was written like this.
-    pub fn keep(mut self, namespace: &str, name: &str, uid: &str) {
-        self.taken = None;
-        if let Some((scheduling, message)) = self.failure.take() {
-            scheduling.report(Failure::unschedulable(namespace, name, uid, &message));
+    pub fn keep(self, namespace: &str, name: &str, uid: &str) {
+        match self {
+            Self::Nothing => {}
+            Self::Place(mut taken) => taken.kept = true,
+            Self::Unfit { scheduling, message } => {
+                scheduling.report(Failure::unschedulable(namespace, name, uid, message));
+            }
         }
     }
 }
 
-impl Drop for Reservation<'_> {
+impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        if let Some((scheduling, uid)) = &self.taken {
-            let mut ledger = scheduling.ledger();
-            ledger.remove(uid);
-            if ledger.has_work() {
-                scheduling.wake.notify_one();
-            }
+        if self.kept {
+            return;
+        }
+        let mut ledger = self.scheduling.ledger();
+        ledger.remove(&self.uid);
+        if ledger.has_work() {
+            self.scheduling.wake.notify_one();
         }
     }
 }
 
 impl Scheduling {
     /// Binds a new Pod that fits; tells one that does not why it waits, or why the node that it names rejects it.
-    pub fn place(&self, object: &mut Value) -> Reservation<'_> {
-        let none = Reservation::default();
-        // What is wrong with it was found when it was checked.
-        let Ok(pod) = Pod::deserialize(&*object) else { return none };
+    pub fn place(&self, object: &mut Value) -> Result<Reservation<'_>, ApiError> {
+        let pod = readable(object)?;
+        Ok(self.place_read(&pod, object))
+    }
+
+    fn place_read(&self, pod: &Pod, object: &mut Value) -> Reservation<'_> {
+        let none = Reservation::Nothing;
+        let place = || Reservation::Place(Taken { scheduling: self, uid: pod.uid().to_owned(), kept: false });
         if !pod.node_name().is_empty() {
-            return self.admit(&pod, object);
+            return if self.admit(pod, object) { place() } else { none };
         }
         if pod.is_gated() {
             object["status"]["conditions"] = json!([condition(GATED, GATED_MESSAGE, &Value::Null)]);
@@ -55,41 +75,61 @@ impl Scheduling {
         if !pod.is_ours() {
             return none;
         }
-        let offer = self.ledger().offer(&pod);
+        let offer = self.ledger().offer(pod);
         match offer {
             Offer::Place => {
                 object["spec"]["nodeName"] = self.node.as_str().into();
-                self.taken(&pod)
+                place()
             }
             Offer::Queue => none,
             Offer::Unfit(message) => {
                 let generation = &object["metadata"]["generation"];
                 object["status"]["conditions"] = json!([condition(UNSCHEDULABLE, &message, generation)]);
-                Reservation { taken: None, failure: Some((self, message)) }
+                Reservation::Unfit { scheduling: self, message }
             }
         }
     }
 
-    /// Checks a Pod that somebody else binds to the node, as a kubelet does: one that does not fit fails.
-    pub fn admit(&self, pod: &Pod, object: &mut Value) -> Reservation<'_> {
+    /// Checks a Pod that a client binds to a node, as the kubelet of this node does: one that does not fit fails. Returns
+    /// whether the Pod has a place now. If the Pod is then not written, [`Scheduling::synchronise`] has to follow.
+    pub fn admit(&self, pod: &Pod, object: &mut Value) -> bool {
         if pod.node_name() != self.node {
-            return Reservation::default();
+            return false;
         }
         let admitted = self.ledger().admit(pod);
-        match admitted {
-            Ok(()) => self.taken(pod),
-            Err(Rejection { reason, message }) => {
-                let status = &mut object["status"];
-                status["phase"] = "Failed".into();
-                status["reason"] = reason.into();
-                status["message"] = format!("Pod was rejected: {message}").into();
-                Reservation::default()
-            }
+        if let Err(Rejection { reason, message }) = &admitted {
+            let status = &mut object["status"];
+            status["phase"] = "Failed".into();
+            status["reason"] = reason.as_str().into();
+            status["message"] = format!("Pod was rejected: {message}").into();
         }
+        admitted.is_ok()
     }
+}
 
-    fn taken(&self, pod: &Pod) -> Reservation<'_> {
-        Reservation { taken: Some((self, pod.uid().to_owned())), failure: None }
+/// A Pod as scheduling reads it. One that it cannot read would wait for ever, and is refused as kube-apiserver refuses what it
+/// cannot decode.
+pub(crate) fn readable(object: &Value) -> Result<Pod, ApiError> {
+    Pod::deserialize(object).map_err(|error| {
+        let field = no_integer(&object["spec"], "spec".to_owned());
+        let why = field.unwrap_or_else(|| error.to_string());
+        ApiError::bad_request(format!("Pod in version \"v1\" cannot be handled as a Pod: {why}"))
+    })
+}
+
+/// The first number in a Pod's spec that is not an integer, like `30.0`. All numbers there are integers, but for quantities.
+fn no_integer(value: &Value, path: String) -> Option<String> {
+    const QUANTITIES: [&str; 5] = ["limits", "requests", "overhead", "sizeLimit", "divisor"];
+    match value {
+        Value::Number(number) if number.is_f64() => Some(format!("{path}: {number} is not an integer")),
+        Value::Array(items) => {
+            items.iter().enumerate().find_map(|(at, item)| no_integer(item, format!("{path}[{at}]")))
+        }
+        Value::Object(fields) => {
+            let mut fields = fields.iter().filter(|(name, _)| !QUANTITIES.contains(&name.as_str()));
+            fields.find_map(|(name, field)| no_integer(field, format!("{path}.{name}")))
+        }
+        _ => None,
     }
 }
 
@@ -134,6 +174,19 @@ pub(crate) fn bind(pod: &mut Value, node: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pod_that_cannot_be_read_is_refused_with_the_field() {
+        let toleration =
+            json!({"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30.0});
+        let container = json!({"name": "c", "resources": {"requests": {"cpu": 0.5}}});
+        let mut pod = json!({"spec": {"containers": [container], "tolerations": [toleration]}});
+        let refused = readable(&pod).map(drop).map_err(|error| (error.code, error.message));
+        let why = "Pod in version \"v1\" cannot be handled as a Pod: spec.tolerations[0].tolerationSeconds: 30.0 is not an integer";
+        assert_eq!(refused, Err((400, why.to_owned())));
+        pod["spec"]["tolerations"][0]["tolerationSeconds"] = json!(30);
+        assert!(readable(&pod).is_ok());
+    }
 
     #[test]
     fn a_condition_keeps_the_time_since_when_it_holds() {

@@ -10,9 +10,11 @@ use tokio::sync::mpsc;
 use super::report::{self, Failure};
 use super::taints::Taints;
 use super::{PODS, Scheduling, place};
+use crate::background;
 use crate::ops::Api;
 use crate::store::WriteError;
 
+const TASK: &str = "scheduling";
 /// The pause after a write that the disk has refused.
 pub(super) const AGAIN: Duration = Duration::from_secs(1);
 /// The pause between two looks at all Pods because of a taint.
@@ -33,11 +35,16 @@ pub(crate) async fn run(api: Arc<Api>, failures: mpsc::Receiver<Failure>) {
             () = until(next) => {}
         }
         while scheduling.ledger().has_work() && !api.stopping.is_cancelled() {
-            if bind_waiting(&api, &scheduling).await.is_err() {
+            let bound = background::step(TASK, bind_waiting(&api, &scheduling)).await;
+            if !matches!(bound, Some(Ok(()))) {
                 tokio::time::sleep(AGAIN).await;
+                // Pods that have to leave do not wait until the writes succeed.
+                scheduling.wake.notify_one();
+                break;
             }
         }
-        next = taints.evict(&api, &scheduling).await;
+        let looked = background::step(TASK, taints.evict(&api, &scheduling)).await;
+        next = looked.unwrap_or_else(|| Some(Timestamp::now() + AGAIN));
         if taints.are_there() {
             // All Pods were read. What happens meanwhile is looked at together.
             tokio::time::sleep(PAUSE).await;
@@ -52,19 +59,23 @@ async fn until(moment: Option<Timestamp>) {
     tokio::time::sleep(left.min(LONGEST)).await;
 }
 
-/// Looks at all Pods that wait.
-async fn bind_waiting(api: &Api, scheduling: &Scheduling) -> Result<(), WriteError> {
+/// Looks at all Pods that wait. Fails if one of the decisions could not be written.
+async fn bind_waiting(api: &Api, scheduling: &Scheduling) -> Result<(), Unwritten> {
     let decisions = scheduling.ledger().decide();
     let mut outcome = Ok(());
     for decision in decisions {
-        if let Err(error) = carry_out(api, scheduling, &decision) {
-            scheduling.give_back(api, &decision.uid);
-            outcome = Err(error);
+        let written = background::step(TASK, async { carry_out(api, scheduling, &decision) }).await;
+        if !matches!(written, Some(Ok(()))) {
+            scheduling.synchronise(api, &decision.uid);
+            outcome = Err(Unwritten);
         }
         tokio::task::yield_now().await;
     }
     outcome
 }
+
+/// The disk refused a write, or the write panicked.
+struct Unwritten;
 
 fn carry_out(api: &Api, scheduling: &Scheduling, decision: &Decision) -> Result<(), WriteError> {
     let Some(target) = api.registry.stored_in(PODS) else { return Ok(()) };
@@ -88,7 +99,12 @@ fn carry_out(api: &Api, scheduling: &Scheduling, decision: &Decision) -> Result<
         (Err(WriteError::Conflict), _) | (Ok(_), Verdict::Place) => Ok(()),
         (Ok(_), Verdict::Unfit(message)) => {
             let meta = &entry.meta;
-            scheduling.report(Failure::unschedulable(&meta.namespace, &meta.name, &meta.uid, message));
+            scheduling.report(Failure::unschedulable(
+                &meta.namespace,
+                &meta.name,
+                &meta.uid,
+                message.clone(),
+            ));
             Ok(())
         }
         (Err(error), _) => Err(error),
@@ -96,8 +112,9 @@ fn carry_out(api: &Api, scheduling: &Scheduling, decision: &Decision) -> Result<
 }
 
 impl Scheduling {
-    /// Takes a Pod for what the store says that it is, and looks at all Pods once more.
-    fn give_back(&self, api: &Api, uid: &str) {
+    /// Brings the ledger's entry for a Pod in line with the store after a write that failed, and has all Pods that wait looked
+    /// at again.
+    pub fn synchronise(&self, api: &Api, uid: &str) {
         let found = || api.store.find(uid).map(|(_, entry)| entry);
         loop {
             let before = found();
@@ -110,6 +127,70 @@ impl Scheduling {
                 break;
             }
         }
-        self.ledger().look_again();
+        let mut ledger = self.ledger();
+        ledger.look_again();
+        if ledger.has_work() {
+            self.wake.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use asb_scheduler::Pod;
+    use serde::Deserialize as _;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::ops::WriteOptions;
+    use crate::{ApiServer, Config};
+
+    fn binding(node: &str) -> Value {
+        json!({"target": {"kind": "Node", "name": node}})
+    }
+
+    #[tokio::test]
+    async fn a_binding_that_is_not_written_leaves_the_ledger_as_the_store_is() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let config =
+            Config { data_dir: dir.path().to_owned(), crds: vec![], node_name: Some("here".to_owned()) };
+        let api = ApiServer::open(config).await.expect("the server opens").api;
+        let find = |plural: &str| api.registry.find("", "v1", plural).expect("a built-in kind");
+        let create = |plural: &str, namespace: &str, object: Value| {
+            let made = api.create(&find(plural), namespace, object, &WriteOptions::default());
+            made.map_err(|error| error.message).expect("created").entry
+        };
+        let pod = |name: &str| {
+            let containers = json!([{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}]);
+            json!({"metadata": {"name": name}, "spec": {"containers": containers}})
+        };
+        let status = json!({"allocatable": {"cpu": "2", "pods": "9"}});
+        let node = create("nodes", "", json!({"metadata": {"name": "here"}, "status": status}));
+        let bound = create("pods", "default", pod("bound"));
+        let cordon = |node: &mut Value| node["spec"]["unschedulable"] = true.into();
+        api.amend(&find("nodes"), &node, cordon).expect("written");
+        let waiting = create("pods", "default", pod("waiting"));
+        let scheduling = api.scheduling.clone().expect("there is a node");
+        let holds = |entry: &crate::store::Entry, verdict: Verdict| {
+            scheduling.ledger().stands(&Decision { uid: entry.meta.uid.clone(), verdict })
+        };
+        let unfit = || Verdict::Unfit(String::new());
+        assert!(holds(&bound, Verdict::Place) && holds(&waiting, unfit()));
+
+        // The queue has bound the Pod between the read and the write of a client's binding, which is a conflict.
+        let mut object = bound.parse();
+        let read = Pod::deserialize(&object).expect("readable");
+        assert!(scheduling.admit(&read, &mut object), "its own place does not count against it");
+        scheduling.synchronise(&api, &bound.meta.uid);
+        assert!(holds(&bound, Verdict::Place), "a bound Pod keeps its place");
+
+        // The disk refuses the write of a client's binding, which a kubelet would accept on a cordoned node.
+        api.store.stop().await;
+        let node = || api.get(&find("nodes"), "", "here").map_err(|error| error.message).expect("a node");
+        while api.amend(&find("nodes"), &node(), |_| ()).is_ok() {}
+        let refused = api.bind(&find("pods"), "default", "waiting", &binding("here"), false);
+        assert!(refused.is_err(), "the store is closed");
+        assert!(holds(&waiting, unfit()), "a Pod that is not bound waits on");
+        assert!(holds(&bound, Verdict::Place));
     }
 }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::Scheduling;
+use crate::background;
 use crate::ops::{Api, Part, WriteOptions};
 
 const EVENTS: &str = "events";
@@ -33,8 +34,8 @@ enum Source {
 }
 
 impl Failure {
-    pub fn unschedulable(namespace: &str, name: &str, uid: &str, message: &str) -> Self {
-        Self::new(Source::Scheduler, namespace, name, uid, message.to_owned())
+    pub fn unschedulable(namespace: &str, name: &str, uid: &str, message: String) -> Self {
+        Self::new(Source::Scheduler, namespace, name, uid, message)
     }
 
     pub fn taint(namespace: &str, name: &str, uid: &str, message: String) -> Self {
@@ -107,20 +108,26 @@ pub(super) async fn run(api: Arc<Api>, mut failures: mpsc::Receiver<Failure>) {
             failure = failures.recv() => failure,
         };
         let (Some(failure), Some(scheduling)) = (failure, &api.scheduling) else { return };
-        let at = Timestamp::now();
-        if let Some((name, count)) = known.get_mut(&failure) {
-            *count += 1;
-            if recount(&api, &failure, name, *count, at) {
-                continue;
-            }
-        }
-        if known.len() >= KNOWN {
-            known.clear();
-        }
-        let name = format!("{}.{:x}", failure.name, at.as_nanosecond());
-        create(&api, &failure, failure.event(&name, &scheduling.node, at));
-        known.insert(failure, (name, 1));
+        background::step("scheduling events", async { write(&api, &scheduling.node, &mut known, failure) })
+            .await;
     }
+}
+
+/// Writes an event, or counts it on the one that is there.
+fn write(api: &Api, node: &str, known: &mut HashMap<Failure, (String, u64)>, failure: Failure) {
+    let at = Timestamp::now();
+    if let Some((name, count)) = known.get_mut(&failure) {
+        *count += 1;
+        if recount(api, &failure, name, *count, at) {
+            return;
+        }
+    }
+    if known.len() >= KNOWN {
+        known.clear();
+    }
+    let name = format!("{}.{:x}", failure.name, at.as_nanosecond());
+    create(api, &failure, failure.event(&name, node, at));
+    known.insert(failure, (name, 1));
 }
 
 /// Whether the event is still there and was counted.

@@ -8,7 +8,9 @@ use jiff::Timestamp;
 use super::queue::AGAIN;
 use super::report::Failure;
 use super::{PODS, Scheduling, read};
+use crate::background;
 use crate::ops::{Api, DeleteOptions, Disruption};
+use crate::registry::pod;
 use crate::store::Entry;
 
 #[derive(Default)]
@@ -44,8 +46,12 @@ impl Taints {
                 tell("Cancelling deletion of Pod");
             } else if listed(&evicted) {
                 tell("Marking for deletion Pod");
-                if let Err(error) = api.evict(entry.clone(), Disruption::Taint, DeleteOptions::default()) {
+                let evict = async { api.evict(entry.clone(), Disruption::Taint, DeleteOptions::default()) };
+                let evicted = background::step("eviction for a taint", evict).await;
+                if let Some(Err(error)) = &evicted {
                     tracing::warn!(pod = &*meta.name, error = error.message, "Pod not evicted for a taint");
+                }
+                if !matches!(evicted, Some(Ok(()))) {
                     next = Some(now + AGAIN);
                 }
                 tokio::task::yield_now().await;
@@ -58,9 +64,7 @@ impl Taints {
 /// Pods of the node that are neither over nor on their way out.
 fn running(api: &Api, scheduling: &Scheduling) -> Vec<(Pod, Arc<Entry>)> {
     let here = |entry: &Arc<Entry>| {
-        let over = |phase: &str| matches!(phase, "Succeeded" | "Failed");
-        let bound =
-            matches!(&*entry.meta.fields, [node, phase, ..] if **node == *scheduling.node && !over(phase));
+        let bound = matches!(&*entry.meta.fields, [node, phase, ..] if **node == *scheduling.node && !pod::is_over(phase));
         bound && !entry.meta.deleting
     };
     let entries = api.store.list(PODS, "").entries.into_iter().filter(here);

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use asb_runtime::tree::quota;
+use asb_types::volume;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
@@ -242,12 +243,12 @@ fn other_claim(volume: &str) -> String {
     format!("volume {volume:?} already bound to a different claim")
 }
 
-/// Whether a Pod was created after the claim was deleted. The API server does not keep the claim for such a Pod, so the
-/// Pod must not use it.
+/// Whether a Pod was created after the claim was deleted, and has never started. The API server does not keep the claim for such
+/// a Pod, so the Pod must not use it.
 fn came_too_late(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
-    let deleted = claim.metadata.deletion_timestamp.as_ref();
-    let created = pod.metadata.creation_timestamp.as_ref();
-    deleted.zip(created).is_some_and(|(deleted, created)| created.0 > deleted.0)
+    let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    let deleted = claim.metadata.deletion_timestamp.as_ref().map(|time| time.0);
+    volume::came_too_late(created, deleted, &json!(pod.status))
 }
 
 fn gone(volume: &str, path: &Path) -> String {
@@ -274,5 +275,8 @@ mod tests {
         assert!(!came_too_late(&pod("2026-01-01T00:00:05Z"), &claim(deleted.clone())));
         assert!(!came_too_late(&pod("2026-01-01T00:00:04Z"), &claim(deleted)));
         assert!(!came_too_late(&pod("2026-01-01T00:00:06Z"), &claim(Value::Null)));
+        let mut running = pod("2026-01-01T00:00:06Z");
+        running.status = serde_json::from_value(json!({"phase": "Running"})).unwrap();
+        assert!(!came_too_late(&running, &claim(json!("2026-01-01T00:00:05Z"))), "the clock was set back");
     }
 }

@@ -3,10 +3,11 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use asb_types::volume::VOLUME_PROTECTION;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
 use kube::{Api, ResourceExt};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::binding::{self, Claims, Next, Phase, made_for, reference};
 use super::claimed::Failure;
@@ -136,7 +137,8 @@ impl Volumes {
         }
     }
 
-    /// Data first, then the object, so that a crash leaves no directory without an object. One that is in use stays.
+    /// Data first, then the object, so that a crash leaves no directory without an object. The API server protects the object
+    /// until then, also when it was deleted before its claim. A volume that is in use stays.
     ///
     /// `volume` may be old. So its phase is written before anything is removed, and only if the object has not changed since:
     /// a change of its policy or claim before that write keeps the data; a client that makes one later finds it `Released`.
@@ -161,8 +163,13 @@ impl Volumes {
             preconditions: Some(Preconditions { uid: volume.metadata.uid.clone(), resource_version: None }),
             ..DeleteParams::default()
         };
-        gone_or_changed(volumes.delete(&name, &params).await)?;
-        Ok(Removed::Done)
+        match volumes.delete(&name, &params).await {
+            Ok(deleted) => match deleted.left() {
+                Some(kept) => unprotect(volumes, &kept).await,
+                None => Ok(Removed::Done),
+            },
+            failed => gone_or_changed(failed).map(|()| Removed::Done).map_err(Into::into),
+        }
     }
 
     /// Marks claims whose PersistentVolume is gone or bound to another claim as `Lost`, and as `Bound` once it is back.
@@ -228,10 +235,68 @@ fn is_of(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
     binding::claim_uid(volume).is_some_and(|uid| claim.metadata.uid.as_deref() == Some(uid))
 }
 
+/// Lets a volume go that was kept until its data was removed.
+async fn unprotect(volumes: &Api<PersistentVolume>, volume: &PersistentVolume) -> Result<Removed, Failure> {
+    let (name, params) = (volume.name_any(), PatchParams::default());
+    match volumes.patch(&name, &params, &Patch::Merge(unprotected(volume))).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Removed::Done),
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(Removed::Changed),
+        written => Ok(written.map(|_| Removed::Done)?),
+    }
+}
+
+/// A patch that takes the protection off a volume, if that is still what was read.
+fn unprotected(volume: &PersistentVolume) -> Value {
+    let kept: Vec<_> = volume.finalizers().iter().filter(|it| **it != VOLUME_PROTECTION).collect();
+    json!({"metadata": {
+        "uid": volume.metadata.uid, "resourceVersion": volume.metadata.resource_version, "finalizers": kept,
+    }})
+}
+
 /// An object that is gone or has changed meanwhile is looked at again when its change is seen.
 fn gone_or_changed<T>(written: Result<T, kube::Error>) -> Result<(), kube::Error> {
     match written {
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
         other => other.map(drop),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn volume(value: Value) -> PersistentVolume {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn a_volume_is_let_go_as_it_was_read_and_other_finalizers_stay() {
+        let finalizers = json!([VOLUME_PROTECTION, "example.com/hold"]);
+        let meta = json!({"name": "v", "uid": "u", "resourceVersion": "7", "finalizers": finalizers});
+        let expected = json!({"uid": "u", "resourceVersion": "7", "finalizers": ["example.com/hold"]});
+        assert_eq!(unprotected(&volume(json!({"metadata": meta})))["metadata"], expected);
+    }
+
+    #[test]
+    fn the_api_server_protects_the_volumes_whose_data_is_removed_here() {
+        for annotations in [
+            json!({}),
+            json!({binding::PROVISIONED_BY: binding::PROVISIONER}),
+            json!({binding::PROVISIONED_BY: "other"}),
+        ] {
+            for (name, class) in [("pvc-1", "local"), ("pvc-1", "keep"), ("disk", "local")] {
+                for policy in ["Delete", "Retain"] {
+                    let object = json!({
+                        "metadata": {"name": name, "annotations": annotations},
+                        "spec": {
+                            "storageClassName": class, "persistentVolumeReclaimPolicy": policy,
+                            "claimRef": {"uid": "gone"},
+                        },
+                    });
+                    let removes = binding::next(&volume(object.clone()), |_| false) == Next::Remove;
+                    assert_eq!(asb_types::volume::is_removed(&object), removes, "{object}");
+                }
+            }
+        }
     }
 }

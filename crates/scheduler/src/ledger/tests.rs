@@ -201,6 +201,16 @@ fn a_pod_that_somebody_else_binds_is_rejected_in_the_kubelets_words() {
 }
 
 #[test]
+fn a_pod_that_a_client_binds_does_not_compete_with_the_place_that_it_has() {
+    let mut ledger = ledger(|_| ());
+    let pod = asking("a", json!({"cpu": "2"}));
+    ledger.wait(pod.clone());
+    assert_eq!(ledger.decide()[0].verdict, Verdict::Place);
+    assert_eq!(ledger.admit(&pod), Ok(()));
+    assert_eq!((ledger.used.cpu, ledger.placed.len()), (2000, 1));
+}
+
+#[test]
 fn pods_that_wait_get_their_places_by_priority_and_then_by_age() {
     let mut ledger = ledger(|node| node["spec"]["unschedulable"] = json!(true));
     let asks = |name: &str, priority: i64| {
@@ -239,6 +249,42 @@ fn pods_that_wait_get_their_places_by_priority_and_then_by_age() {
     ledger.remove("quick");
     ledger.remove("urgent");
     assert_eq!(placed(ledger.decide()), ["new"]);
+}
+
+#[test]
+fn a_pod_that_comes_back_to_the_queue_keeps_its_rank() {
+    let mut ledger = ledger(|_| ());
+    let made = |name: &str, second: i64| {
+        let mut pod = asking(name, json!({"cpu": "2"}));
+        pod.metadata.creation_timestamp = Some(jiff::Timestamp::from_second(second).unwrap());
+        pod
+    };
+    ledger.wait(made("old", 1));
+    let decisions = ledger.decide();
+    assert_eq!(decisions, [Decision { uid: "old".into(), verdict: Verdict::Place }]);
+    ledger.wait(made("new", 2));
+    // The write of its binding was a conflict.
+    ledger.wait(made("old", 1));
+    assert_eq!(ledger.decide()[0], decisions[0]);
+}
+
+#[test]
+fn room_that_becomes_free_while_a_pod_is_written_is_not_missed() {
+    let mut ledger = ledger(|_| ());
+    ledger.place(&asking("x", json!({"cpu": "2"})));
+    let mut huge = asking("huge", json!({"cpu": "3"}));
+    let Offer::Unfit(why) = ledger.offer(&huge) else { panic!("it never fits") };
+    huge.tell(&why);
+    ledger.wait(huge);
+    ledger.decide();
+    let mut pod = asking("pod", json!({"cpu": "1"}));
+    let Offer::Unfit(why) = ledger.offer(&pod) else { panic!("the node is full") };
+    ledger.remove("x");
+    assert!(ledger.decide().is_empty() && !ledger.has_work(), "the other Pod still does not fit");
+    pod.tell(&why);
+    ledger.wait(pod);
+    assert!(ledger.has_work());
+    assert_eq!(ledger.decide(), [Decision { uid: "pod".into(), verdict: Verdict::Place }]);
 }
 
 #[test]
@@ -286,10 +332,19 @@ fn what_happens_to_a_pod_is_known_by_its_uid() {
     assert!(ledger.waiting.is_empty() && ledger.placed.is_empty());
 }
 
+impl Ledger {
+    fn knows(&self, uid: &str) -> bool {
+        self.placed.contains_key(uid) || self.waiting.contains_key(uid)
+    }
+}
+
 /// What can happen, in any order.
 #[derive(Debug, Clone)]
 enum Step {
+    /// A new Pod is offered, and not yet written.
     Offer(u8, i64),
+    /// The write of an offered Pod that did not fit becomes visible.
+    Written(u8),
     Admit(u8, i64),
     Wait(u8, i64),
     Place(u8, i64),
@@ -305,6 +360,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         (name.clone(), cpu.clone()).prop_map(|(name, cpu)| Step::Admit(name, cpu)),
         (name.clone(), cpu.clone()).prop_map(|(name, cpu)| Step::Wait(name, cpu)),
         (name.clone(), cpu).prop_map(|(name, cpu)| Step::Place(name, cpu)),
+        name.clone().prop_map(Step::Written),
         name.prop_map(Step::Remove),
         Just(Step::Decide),
         any::<bool>().prop_map(Step::Cordon),
@@ -318,13 +374,24 @@ proptest! {
         let mut ledger = ledger(|_| ());
         // Pods that were bound whether they fit or not.
         let mut forced = false;
+        let mut unwritten = HashMap::new();
         for step in steps {
             let of = |name: u8, cpu: i64| asking(&name.to_string(), json!({"cpu": format!("{cpu}m")}));
             match step {
-                Step::Offer(name, _) | Step::Admit(name, _) if ledger.placed.contains_key(&*name.to_string()) => {}
+                // A new Pod has a UID that the ledger does not know.
+                Step::Offer(name, _) if ledger.knows(&name.to_string()) => {}
                 Step::Offer(name, cpu) => {
-                    let pod = of(name, cpu);
-                    if ledger.offer(&pod) != Offer::Place {
+                    let mut pod = of(name, cpu);
+                    let offer = ledger.offer(&pod);
+                    if let Offer::Unfit(message) = &offer {
+                        pod.tell(message);
+                    }
+                    if offer != Offer::Place {
+                        unwritten.insert(name, pod);
+                    }
+                }
+                Step::Written(name) => {
+                    if let Some(pod) = unwritten.remove(&name) {
                         ledger.wait(pod);
                     }
                 }
@@ -345,6 +412,8 @@ proptest! {
                     ledger.set_node(Some(node(|node| node["spec"]["unschedulable"] = json!(yes))));
                 }
             }
+            let misses = !ledger.stale && ledger.waiting.values().any(|it| ledger.check(&it.pod).is_ok());
+            prop_assert!(!misses, "a Pod that fits waits, and nothing will look at it");
             let sum: i64 = ledger.placed.values().map(|it| it.requests.cpu).sum();
             prop_assert_eq!(ledger.used.cpu, sum);
             prop_assert!(forced || (sum <= 2000 && ledger.placed.len() <= 3));

@@ -23,6 +23,11 @@ pub(super) use resources::check_quantity;
 pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
 const CONTAINER_LISTS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
 
+/// Whether the containers of a Pod in this phase have ended for good.
+pub(crate) fn is_over(phase: &str) -> bool {
+    matches!(phase, "Succeeded" | "Failed")
+}
+
 /// A new Pod is Pending, whatever its maker says.
 pub(super) fn reset_status(pod: &mut Value) {
     pod["status"] = json!({ "phase": "Pending", "qosClass": qos_class(&pod["spec"]) });
@@ -79,8 +84,9 @@ pub(super) fn validate_create(pod: &Value, errors: &mut Errors) {
     }
 }
 
-/// The spec of a Pod is fixed, except for images, a shorter deadline and more tolerations. So is whether it is a mirror:
-/// its node must know from the start whether there is anything to run.
+/// The spec of a Pod is fixed, except for images, a shorter deadline, more tolerations and fewer scheduling gates. A Pod gets its
+/// node by `pods/binding`, never by an update. Whether it is a mirror is fixed as well: its node must know from the start whether
+/// there is anything to run.
 pub(super) fn validate_update(pod: &Value, old: &Value, errors: &mut Errors) {
     if pod["metadata"]["annotations"][MIRROR] != old["metadata"]["annotations"][MIRROR] {
         let field = format!("metadata.annotations[{MIRROR}]");
@@ -109,9 +115,12 @@ pub(super) fn validate_update(pod: &Value, old: &Value, errors: &mut Errors) {
     }
     restore(&mut munged, &old["spec"], "activeDeadlineSeconds");
     restore(&mut munged, &old["spec"], "terminationGracePeriodSeconds");
-    // Binding: a Pod without a node may get one, and its gates may be lifted.
-    if old["spec"]["nodeName"].as_str().unwrap_or_default().is_empty() {
-        restore(&mut munged, &old["spec"], "nodeName");
+    let gates = |spec: &Value| spec["schedulingGates"].as_array().cloned().unwrap_or_default();
+    let olds = gates(&old["spec"]);
+    if let Some(new) = gates(&munged).iter().find(|gate| !olds.contains(gate)) {
+        let name = new["name"].as_str().unwrap_or_default();
+        let why = format!("only deletion is allowed, but found new scheduling gate '{name}'");
+        Field::root(pod).get("spec").get("schedulingGates").forbidden(&why, errors);
     }
     restore(&mut munged, &old["spec"], "schedulingGates");
     if munged != old["spec"] {

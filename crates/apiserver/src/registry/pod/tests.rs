@@ -348,13 +348,42 @@ fn only_a_few_fields_of_a_pod_may_change() {
     let old = pod();
     let mut new = old.clone();
     new["spec"]["containers"][0]["image"] = "app:2".into();
-    new["spec"]["nodeName"] = "n".into();
     let more = json!({ "key": "k", "operator": "Exists" });
     new["spec"]["tolerations"].as_array_mut().expect("a list").push(more);
     let mut errors = Errors::new();
     validate_update(&new, &old, &mut errors);
     assert!(errors.is_empty(), "{errors:?}");
+    for (field, value) in [("nodeName", json!("n")), ("hostname", json!("h"))] {
+        let mut new = new.clone();
+        new["spec"][field] = value;
+        let mut errors = Errors::new();
+        validate_update(&new, &old, &mut errors);
+        assert_eq!(errors.len(), 1, "{field}");
+    }
     new["spec"]["containers"][0]["command"] = json!(["sh"]);
     validate_update(&new, &old, &mut errors);
     assert_eq!(errors.len(), 1);
+}
+
+#[test]
+fn scheduling_gates_may_only_be_removed() {
+    let with = |gates: Value| {
+        let mut pod = pod();
+        pod["spec"]["schedulingGates"] = gates;
+        pod
+    };
+    let gate = |name: &str| json!({ "name": name });
+    let both = json!([gate("example.com/a"), gate("example.com/b")]);
+    for (old, new, expected) in [
+        (both.clone(), json!([gate("example.com/b")]), None),
+        (both.clone(), Value::Null, None),
+        (json!([gate("example.com/a")]), both, Some("found new scheduling gate 'example.com/b'")),
+        (Value::Null, json!([gate("example.com/a")]), Some("spec.schedulingGates: Forbidden: only deletion")),
+    ] {
+        let mut errors = Errors::new();
+        validate_update(&with(new.clone()), &with(old.clone()), &mut errors);
+        let found = errors.first().map(ToString::to_string).unwrap_or_default();
+        let is_right = expected.map_or(errors.is_empty(), |expected| found.contains(expected));
+        assert!(is_right, "{old} {new}: {errors:?}");
+    }
 }
