@@ -29,6 +29,10 @@ pub(in crate::registry) fn set_defaults(pod: &mut Value) {
     ] {
         set(spec, field, default);
     }
+    // As in Kubernetes, where negative values were once allowed.
+    if spec["terminationGracePeriodSeconds"].as_i64().is_some_and(|seconds| seconds < 0) {
+        spec.insert("terminationGracePeriodSeconds".to_owned(), json!(1));
+    }
     account(spec);
     placement(spec);
     let host_network = spec.get("hostNetwork") == Some(&json!(true));
