@@ -33,6 +33,11 @@ impl<'p, 'v> Field<'p, 'v> {
         Field { path: Path::Field(&self.path, name), value: &self.value[name] }
     }
 
+    /// An entry of a map, with the path that [`Field::entries`] gives it.
+    pub fn key<'s>(&'s self, key: &'s str) -> Field<'s, 'v> {
+        Field { path: Path::Key(&self.path, key), value: &self.value[key] }
+    }
+
     /// The items of a list; none for any other value.
     pub fn items(&self) -> impl Iterator<Item = Field<'_, 'v>> {
         let items = self.value.as_array().map(Vec::as_slice).unwrap_or_default();
