@@ -133,7 +133,10 @@ fn node(schema: &Field<'_, '_>, level: Level, errors: &mut Errors) {
     check_default(schema, errors);
     check_rules(schema, errors);
     branches(schema, errors);
-    complete(schema.value, schema, &schema.path(), errors);
+    // As in kube-apiserver, which looks at the branches of the root only.
+    if level == Level::Root {
+        complete(schema.value, schema, &schema.path(), errors);
+    }
 }
 
 fn check_type(schema: &Field<'_, '_>, level: Level, errors: &mut Errors) {
@@ -434,24 +437,18 @@ mod tests {
 
     #[test]
     fn fields_of_branches_are_fields_of_the_schema() {
-        let at = "s.properties[a]";
-        let field = json!({ "type": "object", "properties": { "b": { "type": "object", "properties": {} } },
+        let root = json!({ "type": "object", "properties": { "b": { "type": "object", "properties": {} } },
             "anyOf": [{ "properties": { "b": { "properties": { "c": { "minLength": 1 } } }, "d": {} } }],
             "not": { "items": { "minLength": 1 } },
             "allOf": [{ "oneOf": [{ "properties": { "e": { "minLength": 1 } } }] }] });
+        assert_eq!(of_field(root.clone()), Vec::<String>::new(), "only the root is looked at");
         assert_eq!(
-            of_field(field),
+            errors(root),
             [
-                format!("{at}.items: Required value: because it is defined in {at}.not.items"),
-                format!(
-                    "{at}.properties[e]: Required value: because it is defined in {at}.allOf[0].oneOf[0].properties[e]"
-                ),
-                format!(
-                    "{at}.properties[b].properties[c]: Required value: because it is defined in {at}.anyOf[0].properties[b].properties[c]"
-                ),
-                format!(
-                    "{at}.properties[d]: Required value: because it is defined in {at}.anyOf[0].properties[d]"
-                ),
+                "s.items: Required value: because it is defined in s.not.items",
+                "s.properties[e]: Required value: because it is defined in s.allOf[0].oneOf[0].properties[e]",
+                "s.properties[b].properties[c]: Required value: because it is defined in s.anyOf[0].properties[b].properties[c]",
+                "s.properties[d]: Required value: because it is defined in s.anyOf[0].properties[d]",
             ]
         );
     }

@@ -193,9 +193,11 @@ fn default_volume(volume: &mut Map<String, Value>) {
     }
     if let Some(template) =
         object(volume, "ephemeral").and_then(|source| object(source, "volumeClaimTemplate"))
-        && let Some(spec) = object(template, "spec")
     {
-        set(spec, "volumeMode", json!("Filesystem"));
+        set(template, "metadata", json!({}));
+        if let Some(spec) = object(template, "spec") {
+            set(spec, "volumeMode", json!("Filesystem"));
+        }
     }
     let Some(projected) = object(volume, "projected") else { return };
     for source in objects(projected, "sources") {

@@ -1,5 +1,6 @@
 //! Checks of the fields of a Pod that say where it runs and what it finds there: tolerations, selectors, names, resolvers.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 
 use super::super::field::{Errors, Field, Operators};
@@ -43,15 +44,14 @@ pub(super) fn check(spec: &Field<'_, '_>, errors: &mut Errors) {
         alias.get("hostnames").items().for_each(|name| name.named(Rule::Subdomain, errors));
     }
     for gate in spec.get("readinessGates").items() {
-        let kind = gate.get("conditionType");
-        if let Some(wrong) = names::label_key(kind.text()) {
-            kind.invalid(wrong, errors);
-        }
+        gate.get("conditionType").label_key(errors);
     }
+    let mut gates = HashSet::new();
     for gate in spec.get("schedulingGates").items() {
         let name = gate.with(gate.get("name").value);
-        if let Some(wrong) = names::label_key(name.text()) {
-            name.invalid(wrong, errors);
+        name.label_key(errors);
+        if !gates.insert(name.text()) {
+            name.duplicate(errors);
         }
     }
     let affinity = spec.get("affinity");
