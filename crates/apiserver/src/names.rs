@@ -28,7 +28,7 @@ pub(crate) enum Rule {
 /// Kinds whose names must follow a narrower rule than the subdomain rule.
 const NARROW: &[(&str, &str, Rule)] = &[
     ("", "Namespace", Rule::Label),
-    ("", "Service", Rule::Label1035),
+    ("", "Service", Rule::Label),
     (
         "agents.x-k8s.io",
         "Sandbox",
@@ -227,7 +227,8 @@ mod tests {
         assert!(rule.check("a.b").is_some());
         assert!(rule.check(&"a".repeat(63)).is_none());
         assert!(Rule::of("", "ConfigMap").check("a.b").is_none());
-        assert!(Rule::of("", "Service").check("1a").is_some());
+        assert!(Rule::of("", "Service").check("1a").is_none(), "since Kubernetes 1.36");
+        assert!(Rule::of("", "Service").check("a.b").is_some());
     }
 
     #[test]

@@ -98,7 +98,7 @@ async fn fields_of_built_in_kinds_are_explained() {
         ("pod.spec", "activeDeadlineSeconds"),
         ("pod.spec.containers.livenessProbe", "restarts the container"),
         ("service.spec.ports", "Ports of the Service"),
-        ("networkpolicy.spec.egress", "Where the Pods may connect to"),
+        ("networkpolicy.spec.egress", "Connections from the Pods that are allowed"),
         ("pvc.spec.accessModes", "ReadWriteOnce"),
         ("secret", "no more than 1 MiB"),
         ("node", "this machine"),

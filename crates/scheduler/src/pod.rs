@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use asb_types::key::MIRROR;
 use jiff::Timestamp;
 use serde::Deserialize;
 
@@ -14,8 +15,6 @@ use crate::taint::Toleration;
 
 /// Who binds a Pod that names no other scheduler.
 pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
-/// Marks a Pod that only mirrors what its node runs anyway.
-const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// A Pod, as far as it matters where it can run.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]

@@ -47,6 +47,8 @@ pub const CLAIM_FIRST_READY_AT: &str = "agents.x-k8s.io/claim-first-ready-at";
 pub const WEBHOOK_FIRST_OBSERVED_AT: &str = "agents.x-k8s.io/webhook-first-observed-at";
 /// On claim: when the client asked for it. Read, never written.
 pub const CLIENT_FIRST_REQUESTED_AT: &str = "agents.x-k8s.io/client-first-requested-at";
+/// On Pod: it mirrors a part of the engine or of its node, and the node starts no container for it.
+pub const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// Whether a label of a Pod template is ours, so that users cannot set it on a Pod.
 pub fn is_reserved_label(key: &str) -> bool {

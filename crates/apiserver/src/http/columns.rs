@@ -3,6 +3,8 @@
 mod endpoints;
 mod pod;
 
+use std::cell::LazyCell;
+
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -13,15 +15,35 @@ pub(super) struct Column {
     pub kind: &'static str,
     /// Shown with `-o wide` only.
     pub wide: bool,
-    pub cell: fn(&Value, Timestamp) -> Value,
+    cell: Cell,
+}
+
+enum Cell {
+    Of(fn(&Value, Timestamp) -> Value),
+    /// From the row of a Pod, which is computed once for all its cells.
+    OfPod(fn(&pod::Row) -> &str),
+}
+
+/// The cells of an object.
+pub(super) fn cells(columns: &[Column], object: &Value, now: Timestamp) -> Vec<Value> {
+    let row = LazyCell::new(|| pod::row(object, now));
+    let cell = |column: &Column| match column.cell {
+        Cell::Of(cell) => cell(object, now),
+        Cell::OfPod(cell) => cell(&row).into(),
+    };
+    columns.iter().map(cell).collect()
 }
 
 const fn column(name: &'static str, cell: fn(&Value, Timestamp) -> Value) -> Column {
-    Column { name, kind: "string", wide: false, cell }
+    Column { name, kind: "string", wide: false, cell: Cell::Of(cell) }
 }
 
 const fn wide(name: &'static str, cell: fn(&Value, Timestamp) -> Value) -> Column {
-    Column { name, kind: "string", wide: true, cell }
+    Column { name, kind: "string", wide: true, cell: Cell::Of(cell) }
+}
+
+const fn of_pod(name: &'static str, cell: fn(&pod::Row) -> &str) -> Column {
+    Column { name, kind: "string", wide: false, cell: Cell::OfPod(cell) }
 }
 
 const NAME: Column = column("Name", |o, _| o["metadata"]["name"].clone());
@@ -29,9 +51,9 @@ const AGE: Column = column("Age", |o, now| age(&o["metadata"]["creationTimestamp
 
 const PODS: &[Column] = &[
     NAME,
-    column("Ready", |pod, now| pod::row(pod, now).ready.into()),
-    column("Status", |pod, now| pod::row(pod, now).status.into()),
-    column("Restarts", |pod, now| pod::row(pod, now).restarts.into()),
+    of_pod("Ready", |row| &row.ready),
+    of_pod("Status", |row| &row.status),
+    of_pod("Restarts", |row| &row.restarts),
     AGE,
     wide("IP", |pod, _| or_none(&pod["status"]["podIP"])),
     wide("Node", |pod, _| or_none(&pod["spec"]["nodeName"])),

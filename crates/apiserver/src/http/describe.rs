@@ -1,11 +1,24 @@
 //! What `kubectl explain` says about built-in kinds and their fields, in our words.
+//!
+//! Fields of a kind are listed by path; types with many places (`Container`, `Probe`) are listed once, in the modules.
+
+mod container;
+mod pod;
+mod volume;
 
 use serde_json::{Value, json};
 
-/// A path, the type of what stands there, and a sentence about it.
+/// The path of a field, its type, and a sentence about it. A type in CamelCase is one of [`types`].
 type Described = (&'static str, &'static str, &'static str);
+/// The name of a type and its fields: name, type if it has fields of its own, and a sentence.
+type Type = (&'static str, &'static [Described]);
 
-const LABELS: &str = "object";
+/// Where our kinds embed types of Kubernetes. Their definitions do not repeat the descriptions, for size.
+const EMBEDDED: [(&str, &str); 3] = [
+    ("spec.podTemplate.spec", "PodSpec"),
+    ("spec.volumeClaimTemplates.spec", "ClaimSpec"),
+    ("spec.networkPolicy", "NetworkPolicySpec"),
+];
 
 const KINDS: &[(&str, &str, &str, &[Described])] = &[
     (
@@ -13,111 +26,7 @@ const KINDS: &[(&str, &str, &str, &[Described])] = &[
         "Pod",
         "Containers that run together in one sandbox: they share an address, volumes and a lifetime.",
         &[
-            ("spec", "object", "What to run, and how."),
-            ("spec.containers", "[]object", "The containers that the Pod is for. At least one."),
-            ("spec.containers.name", "string", "Tells the container from the others of the Pod."),
-            (
-                "spec.containers.image",
-                "string",
-                "The image with the files and the default command. `host` is this machine's own system.",
-            ),
-            (
-                "spec.containers.imagePullPolicy",
-                "string",
-                "When the registry is asked for the image: Always, IfNotPresent or Never.",
-            ),
-            ("spec.containers.command", "[]string", "The program to run instead of the image's entrypoint."),
-            ("spec.containers.args", "[]string", "Arguments of the program, instead of the image's."),
-            ("spec.containers.workingDir", "string", "The directory in which the program starts."),
-            ("spec.containers.env", "[]object", "Environment variables."),
-            (
-                "spec.containers.envFrom",
-                "[]object",
-                "ConfigMaps and Secrets whose entries become environment variables.",
-            ),
-            (
-                "spec.containers.ports",
-                "[]object",
-                "Ports that the program listens on. Services can name them.",
-            ),
-            (
-                "spec.containers.resources",
-                "object",
-                "How much processor, memory and disk the container needs, and how much it may have.",
-            ),
-            (
-                "spec.containers.volumeMounts",
-                "[]object",
-                "Where the Pod's volumes are seen in the container.",
-            ),
-            (
-                "spec.containers.livenessProbe",
-                "object",
-                "A check that, when it fails, restarts the container.",
-            ),
-            ("spec.containers.readinessProbe", "object", "A check that, while it fails, keeps traffic away."),
-            (
-                "spec.containers.startupProbe",
-                "object",
-                "A check that must succeed once before the other two begin.",
-            ),
-            (
-                "spec.containers.lifecycle",
-                "object",
-                "What to call after the container has started and before it is stopped.",
-            ),
-            (
-                "spec.containers.securityContext",
-                "object",
-                "The user, capabilities and other rights of the container's processes.",
-            ),
-            ("spec.containers.stdin", "boolean", "Keeps the standard input open, for `kubectl attach`."),
-            ("spec.containers.tty", "boolean", "Gives the program a terminal. Needs stdin."),
-            (
-                "spec.initContainers",
-                "[]object",
-                "Containers that run one after the other before the others start. With restartPolicy Always one goes on beside them.",
-            ),
-            (
-                "spec.ephemeralContainers",
-                "[]object",
-                "Containers that were added to a running Pod to look into it.",
-            ),
-            ("spec.volumes", "[]object", "Directories and files that containers can mount."),
-            (
-                "spec.restartPolicy",
-                "string",
-                "When a container that has ended is started again: Always, OnFailure or Never.",
-            ),
-            (
-                "spec.terminationGracePeriodSeconds",
-                "integer",
-                "How long programs have between being asked to end and being killed.",
-            ),
-            ("spec.activeDeadlineSeconds", "integer", "How long the Pod may run before it fails."),
-            ("spec.runtimeClassName", "string", "The RuntimeClass that says how the sandbox is isolated."),
-            (
-                "spec.nodeName",
-                "string",
-                "The node that runs the Pod. Here it is set when the Pod is created.",
-            ),
-            ("spec.nodeSelector", LABELS, "Labels that the node must have."),
-            ("spec.affinity", "object", "Rules about the node, and about other Pods on it."),
-            ("spec.tolerations", "[]object", "Taints of the node that do not keep the Pod away."),
-            ("spec.hostname", "string", "The host name inside, instead of the Pod's name."),
-            ("spec.subdomain", "string", "The headless Service below whose name the host name is found."),
-            ("spec.hostAliases", "[]object", "Entries to add to /etc/hosts."),
-            ("spec.dnsPolicy", "string", "Which resolver the containers ask: ClusterFirst, Default or None."),
-            ("spec.dnsConfig", "object", "Name servers, search domains and options of the resolver."),
-            ("spec.securityContext", "object", "The user, groups and other rights of all containers."),
-            ("spec.serviceAccountName", "string", "The ServiceAccount that the Pod acts as."),
-            ("spec.imagePullSecrets", "[]object", "Secrets with logins for registries."),
-            (
-                "spec.readinessGates",
-                "[]object",
-                "Conditions that must be True, besides the containers', for the Pod to be Ready.",
-            ),
-            ("spec.schedulingGates", "[]object", "While there is one, the Pod waits and is not started."),
+            ("spec", "PodSpec", "What to run, and how."),
             ("status", "object", "What the node has observed."),
             ("status.phase", "string", "Pending, Running, Succeeded, Failed or Unknown."),
             (
@@ -137,8 +46,8 @@ const KINDS: &[(&str, &str, &str, &[Described])] = &[
         "Service",
         "A name and an address that lead to the Pods that a selector chooses.",
         &[
-            ("spec", "object", "Who is behind the Service, and how it is reached."),
-            ("spec.selector", LABELS, "Labels of the Pods behind the Service."),
+            ("spec", "object", "The Pods behind the Service, its ports and its address."),
+            ("spec.selector", "object", "Labels of the Pods behind the Service."),
             ("spec.ports", "[]object", "Ports of the Service, and where they lead."),
             ("spec.ports.name", "string", "Tells the port from the others. Needed when there are several."),
             ("spec.ports.port", "integer", "The port of the Service."),
@@ -157,7 +66,11 @@ const KINDS: &[(&str, &str, &str, &[Described])] = &[
             ("spec.type", "string", "ClusterIP, NodePort, LoadBalancer or ExternalName."),
             ("spec.clusterIP", "string", "The address. None makes the name lead to the Pods' own addresses."),
             ("spec.clusterIPs", "[]string", "The address as a list, as clusters with IPv4 and IPv6 have it."),
-            ("spec.externalName", "string", "Another name that this one stands for, for type ExternalName."),
+            (
+                "spec.externalName",
+                "string",
+                "The DNS name that this one is an alias of, for type ExternalName.",
+            ),
             ("spec.sessionAffinity", "string", "ClientIP keeps a client with one Pod; None does not."),
             ("spec.publishNotReadyAddresses", "boolean", "Also leads to Pods that are not Ready."),
             ("status", "object", "What is known of load balancers: nothing on one machine."),
@@ -166,7 +79,7 @@ const KINDS: &[(&str, &str, &str, &[Described])] = &[
     (
         "",
         "Namespace",
-        "A room for names: objects in different namespaces may have the same name.",
+        "A scope for names: objects in different namespaces may have the same name.",
         &[
             ("spec", "object", "What must happen before the namespace can go."),
             ("spec.finalizers", "[]string", "Kept until everything in the namespace is gone."),
@@ -180,8 +93,8 @@ const KINDS: &[(&str, &str, &str, &[Described])] = &[
         "ConfigMap",
         "Settings that Pods read as files or environment variables. No more than 1 MiB.",
         &[
-            ("data", LABELS, "Texts by key."),
-            ("binaryData", LABELS, "Bytes by key, in base64."),
+            ("data", "object", "Texts by key."),
+            ("binaryData", "object", "Bytes by key, in base64."),
             ("immutable", "boolean", "With true the data can never change."),
         ],
     ),
@@ -190,8 +103,8 @@ const KINDS: &[(&str, &str, &str, &[Described])] = &[
         "Secret",
         "Passwords, keys and the like, which Pods read as files or environment variables. No more than 1 MiB.",
         &[
-            ("data", LABELS, "Values by key, in base64."),
-            ("stringData", LABELS, "Values by key as plain text: written into data, never shown."),
+            ("data", "object", "Values by key, in base64."),
+            ("stringData", "object", "Values by key as plain text: written into data, never shown."),
             ("type", "string", "What the Secret is for. Some types must have certain keys."),
             ("immutable", "boolean", "With true the data can never change."),
         ],
@@ -201,18 +114,7 @@ const KINDS: &[(&str, &str, &str, &[Described])] = &[
         "PersistentVolumeClaim",
         "A request for a directory that outlives the Pods which use it.",
         &[
-            ("spec", "object", "How much is asked for, and of which kind."),
-            ("spec.accessModes", "[]string", "How the volume will be mounted, such as ReadWriteOnce."),
-            ("spec.resources", "object", "The size: requests.storage."),
-            ("spec.storageClassName", "string", "The StorageClass that provides the volume."),
-            ("spec.volumeName", "string", "The PersistentVolume that the claim is bound to."),
-            ("spec.volumeMode", "string", "Filesystem, or Block for a raw device."),
-            ("spec.selector", "object", "Labels that the volume must have."),
-            (
-                "spec.dataSource",
-                "object",
-                "Another claim of the namespace that the volume starts as a copy of.",
-            ),
+            ("spec", "ClaimSpec", "The size and kind of volume that is requested."),
             ("status", "object", "What the claim was given."),
             ("status.phase", "string", "Pending, Bound or Lost."),
             ("status.capacity", "object", "The size of the volume."),
@@ -327,7 +229,7 @@ const KINDS: &[(&str, &str, &str, &[Described])] = &[
         "A way of getting volumes.",
         &[
             ("provisioner", "string", "Makes the volumes."),
-            ("parameters", LABELS, "Settings for the provisioner."),
+            ("parameters", "object", "Settings for the provisioner."),
             ("reclaimPolicy", "string", "What becomes of the data when a claim goes: Delete or Retain."),
             ("volumeBindingMode", "string", "Whether a claim is bound at once or when a Pod first uses it."),
             ("allowVolumeExpansion", "boolean", "Whether claims may grow."),
@@ -346,25 +248,10 @@ const KINDS: &[(&str, &str, &str, &[Described])] = &[
     (
         "networking.k8s.io",
         "NetworkPolicy",
-        "Who may talk to some Pods, and whom these may talk to. What no policy allows is refused.",
+        "Which connections some Pods may accept and open. A connection that no policy allows is refused.",
         &[
-            ("spec", "object", "The Pods, and what they may do."),
-            (
-                "spec.podSelector",
-                "object",
-                "The Pods that the policy is for. An empty selector is for all of the namespace.",
-            ),
-            (
-                "spec.policyTypes",
-                "[]string",
-                "The directions that the policy is about: Ingress, Egress or both.",
-            ),
-            ("spec.ingress", "[]object", "Who may connect to the Pods. No rule lets nobody in."),
-            ("spec.ingress.from", "[]object", "Peers that may connect. Everybody, if there are none."),
-            ("spec.ingress.ports", "[]object", "Ports that may be connected to. All, if there are none."),
-            ("spec.egress", "[]object", "Where the Pods may connect to. No rule lets nothing out."),
-            ("spec.egress.to", "[]object", "Peers that may be connected to. Everybody, if there are none."),
-            ("spec.egress.ports", "[]object", "Ports that may be connected to. All, if there are none."),
+            ("spec", "NetworkPolicySpec", "The Pods, and the connections that are allowed."),
+            ("status", "object", "Not used."),
         ],
     ),
     (
@@ -442,7 +329,36 @@ pub(super) fn describe(group: &str, kind: &str, schema: &mut Value) {
             *node = of_type(type_name);
         }
         node["description"] = (*text).into();
+        describe_fields(type_name, node);
     }
+}
+
+/// Adds descriptions to the types of Kubernetes in the schema of one of our kinds.
+pub(super) fn describe_embedded(schema: &mut Value) {
+    for (path, type_name) in EMBEDDED {
+        let found = path.split('.').try_fold(&mut *schema, |node, name| {
+            let node = if node["items"].is_object() { &mut node["items"] } else { node };
+            node["properties"].get_mut(name)
+        });
+        if let Some(node) = found {
+            describe_fields(type_name, node);
+        }
+    }
+}
+
+fn describe_fields(type_name: &str, schema: &mut Value) {
+    let Some((_, fields)) = types().find(|(name, _)| *name == type_name) else { return };
+    let schema = if schema["items"].is_object() { &mut schema["items"] } else { schema };
+    for (name, type_name, text) in *fields {
+        if let Some(field) = schema["properties"].get_mut(*name) {
+            field["description"] = (*text).into();
+            describe_fields(type_name, field);
+        }
+    }
+}
+
+fn types() -> impl Iterator<Item = &'static Type> {
+    [pod::TYPES, container::TYPES, volume::TYPES].into_iter().flatten()
 }
 
 /// A schema of which nothing but the type is said.
@@ -473,5 +389,79 @@ mod tests {
         describe("", "Service", &mut service);
         let ports = &service["properties"]["spec"]["properties"]["ports"];
         assert_eq!(ports["items"]["properties"]["port"]["type"], "integer");
+    }
+
+    /// Inside volumes of storage systems that no node here has.
+    const UNDESCRIBED: [&str; 19] = [
+        "iscsi",
+        "fc",
+        "awsElasticBlockStore",
+        "azureDisk",
+        "azureFile",
+        "cephfs",
+        "cinder",
+        "flexVolume",
+        "flocker",
+        "gcePersistentDisk",
+        "gitRepo",
+        "glusterfs",
+        "photonPersistentDisk",
+        "portworxVolume",
+        "quobyte",
+        "rbd",
+        "scaleIO",
+        "storageos",
+        "vsphereVolume",
+    ];
+
+    fn missing(schema: &Value, path: &str, found: &mut Vec<String>) {
+        let schema = if schema["items"].is_object() { &schema["items"] } else { schema };
+        for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+            let path = format!("{path}.{name}");
+            if !field["description"].as_str().unwrap_or_default().ends_with('.') {
+                found.push(path.clone());
+            }
+            let exotic = path.starts_with(".spec.volumes.") && UNDESCRIBED.contains(&name.as_str());
+            if !exotic && !path.ends_with("volumeClaimTemplate.metadata") {
+                missing(field, &path, found);
+            }
+        }
+    }
+
+    #[test]
+    fn every_field_of_a_kind_with_a_schema_is_described() {
+        for (group, plural, kind) in [
+            ("", "pods", "Pod"),
+            ("", "persistentvolumeclaims", "PersistentVolumeClaim"),
+            ("networking.k8s.io", "networkpolicies", "NetworkPolicy"),
+            ("", "configmaps", "ConfigMap"),
+            ("", "secrets", "Secret"),
+        ] {
+            let registry = crate::registry::Registry::new().all();
+            let resource =
+                registry.iter().find(|it| *it.group == *group && *it.plural == *plural).expect("built in");
+            let schema = resource.versions[0].schema.as_deref().expect("a schema");
+            let mut schema = serde_json::from_str(schema).expect("JSON");
+            describe(group, kind, &mut schema);
+            let mut found = Vec::new();
+            missing(&schema, "", &mut found);
+            assert_eq!(found, Vec::<String>::new(), "{kind}");
+        }
+    }
+
+    #[test]
+    fn every_type_is_known_and_used() {
+        let used: std::collections::HashSet<&str> = types()
+            .flat_map(|(_, fields)| fields.iter())
+            .chain(KINDS.iter().flat_map(|(_, _, _, fields)| fields.iter()))
+            .map(|(_, type_name, _)| *type_name)
+            .collect();
+        for (name, _) in types() {
+            assert!(used.contains(name), "{name} is used nowhere");
+        }
+        let is_type = |name: &&&str| name.starts_with(char::is_uppercase);
+        for name in used.iter().filter(is_type) {
+            assert!(types().any(|(known, _)| known == name), "{name} is listed nowhere");
+        }
     }
 }

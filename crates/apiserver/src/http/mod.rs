@@ -10,6 +10,7 @@ mod list;
 mod live;
 mod objects;
 mod openapi;
+mod origin;
 mod placement;
 mod protobuf;
 mod proxy;
@@ -40,7 +41,7 @@ pub(crate) fn router(api: Arc<Api>) -> axum::Router {
     axum::Router::new().fallback(serve).with_state(api)
 }
 
-/// Marks a request of somebody who looks ahead of the disk. It cannot come over the network.
+/// Marks a request of a controller, which may see changes that are not on disk yet. It cannot come over the network.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ahead;
 
@@ -85,6 +86,11 @@ async fn dispatch(api: Arc<Api>, request: Request) -> Result<Response, ApiError>
         .ok_or_else(ApiError::no_resource)?;
     if !target.resource.namespaced && !resource.namespace.is_empty() {
         return Err(ApiError::no_resource());
+    }
+    let is_proxy = resource.subresource.as_deref() == Some("proxy")
+        && (target.resource.is("", "pods") || target.resource.is("", "services"));
+    if !is_proxy && origin::acts(&request) && origin::is_foreign(&request) {
+        return Err(origin::refusal());
     }
     let context = Context {
         ahead: request.extensions().get::<Ahead>().is_some(),
@@ -159,7 +165,7 @@ struct Context {
     query: Query,
     view: View,
     ahead: bool,
-    /// Nothing newer than this may be told of.
+    /// The newest revision that the answer may contain.
     at: Option<u64>,
 }
 

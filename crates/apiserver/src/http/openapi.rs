@@ -6,10 +6,10 @@ use axum::response::Response;
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
-use super::describe::describe;
+use super::describe::{describe, describe_embedded};
 use crate::ops::Api;
 use crate::patch;
-use crate::registry::{Target, absent, group_version};
+use crate::registry::{Form, Target, absent, group_version};
 use crate::status::{ApiError, json_response};
 
 pub(super) const TITLE: &str = "Kubernetes";
@@ -90,6 +90,9 @@ fn model(target: &Target) -> Value {
         "allOf": [{ "$ref": format!("#/components/schemas/{OBJECT_META}") }], "default": {},
         "description": "Standard object's metadata.",
     });
+    if target.resource.form == Form::Converted {
+        describe_embedded(&mut schema);
+    }
     if !target.resource.custom {
         describe(&target.resource.group, &target.resource.kind, &mut schema);
         merge_keys(&mut schema);

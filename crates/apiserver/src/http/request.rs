@@ -45,7 +45,7 @@ impl ResourcePath {
         } else {
             String::new()
         };
-        // What follows `proxy` is a path of whoever is behind it.
+        // The part after `proxy` is a path of the program in the Pod.
         if parts.get(2).is_some_and(|part| part == "proxy") {
             parts.truncate(3);
         }

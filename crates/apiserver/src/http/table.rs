@@ -83,7 +83,7 @@ impl<'a> Table<'a> {
 
     fn cells(&self, object: &Value) -> Vec<Value> {
         if let Some(builtin) = columns::builtin(&self.target.resource) {
-            return builtin.iter().map(|column| (column.cell)(object, self.now)).collect();
+            return columns::cells(builtin, object, self.now);
         }
         let mut cells = vec![object["metadata"]["name"].clone()];
         let custom = &self.target.version().columns;

@@ -184,7 +184,7 @@ impl Watch {
         }
     }
 
-    /// To someone who selects, an object that starts to match is new and one that stops is gone.
+    /// For a watch with a selector, an object that begins to match is added, and one that no longer matches is deleted.
     fn send_change(&mut self, change: &Change, out: &mut Vec<u8>) {
         if !change.key.path.starts_with(&self.prefix) {
             return;

@@ -9,10 +9,14 @@ use super::field::{Errors, Field};
 use super::resource::{Column, Form, Resource, Scale, Version};
 use super::structural;
 use crate::http::jsonpath::JsonPath;
+use crate::names::Rule;
 use crate::status::{FieldError, qualified};
 
 /// Keeps a CRD alive until its objects are gone.
 pub(crate) const CLEANUP_FINALIZER: &str = "customresourcecleanup.apiextensions.k8s.io";
+const COLUMN_TYPES: [&str; 5] = ["boolean", "date", "integer", "number", "string"];
+const COLUMN_FORMATS: [&str; 8] =
+    ["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
 const STORAGE_MESSAGE: &str = "must have exactly one version marked as storage version";
 
 /// Fills in what may be left out and writes the status: an accepted CRD is served at once.
@@ -90,6 +94,9 @@ pub(crate) fn validate(crd: &Value) -> Vec<FieldError> {
             format!("must be spec.names.plural+\".\"+spec.group, which is {want:?}"),
         ));
     }
+    let root = Field::root(crd);
+    check_names(&root.get("spec").get("names"), &mut errors);
+    check_shown(&root.get("spec"), &mut errors);
     let versions = spec["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
     if versions.iter().filter(|version| version["storage"] == true).count() != 1 {
         errors.push(FieldError::invalid("spec.versions", &Value::from(versions.len()), STORAGE_MESSAGE));
@@ -108,6 +115,97 @@ pub(crate) fn validate(crd: &Value) -> Vec<FieldError> {
         }
     }
     errors
+}
+
+fn check_names(names: &Field<'_, '_>, errors: &mut Errors) {
+    for field in ["plural", "singular"] {
+        names.get(field).named(Rule::Label1035, errors);
+    }
+    for field in ["kind", "listKind"] {
+        let name = names.get(field);
+        let lower = Some(name.text().to_lowercase()).filter(|lower| !lower.is_empty());
+        if let Some(wrong) = lower.and_then(|lower| Rule::Label1035.check(&lower)) {
+            name.invalid(format!("may have mixed case, but should otherwise match: {wrong}"), errors);
+        }
+    }
+    let list = names.get("listKind");
+    if !list.text().is_empty() && list.text() == names.get("kind").text() {
+        list.invalid("kind and listKind may not be the same", errors);
+    }
+    for field in ["shortNames", "categories"] {
+        for name in names.get(field).items() {
+            if let Some(wrong) = Rule::Label1035.check(name.text()) {
+                name.invalid(wrong, errors);
+            }
+        }
+    }
+}
+
+/// Checks columns and the paths of `scale`. As with schemas, what all versions have in common belongs to `spec`.
+fn check_shown(spec: &Field<'_, '_>, errors: &mut Errors) {
+    let versions = spec.get("versions");
+    let first = &versions.value[0];
+    let same = |field: &str| versions.items().all(|version| version.value[field] == first[field]);
+    for (field, check) in [
+        ("additionalPrinterColumns", check_columns as fn(&Field<'_, '_>, &mut Errors)),
+        ("subresources", check_scale),
+    ] {
+        if same(field) {
+            check(&spec.get(field).with(&first[field]), errors);
+        } else {
+            versions.items().for_each(|version| check(&version.get(field), errors));
+        }
+    }
+}
+
+fn check_columns(columns: &Field<'_, '_>, errors: &mut Errors) {
+    for column in columns.items() {
+        column.get("name").required(errors);
+        let kind = column.get("type");
+        let why = format!("must be one of {}", COLUMN_TYPES.join(","));
+        match kind.text() {
+            "" => kind.missing(&why, errors),
+            text if !COLUMN_TYPES.contains(&text) => kind.invalid(why, errors),
+            _ => {}
+        }
+        let format = column.get("format");
+        if !format.text().is_empty() && !COLUMN_FORMATS.contains(&format.text()) {
+            format.invalid(format!("must be one of {}", COLUMN_FORMATS.join(",")), errors);
+        }
+        // kube-apiserver names the field like this.
+        let path = column.get("JSONPath").with(&column.value["jsonPath"]);
+        if path.required(errors) {
+            simple_path(&path, &[], errors);
+        }
+    }
+}
+
+fn check_scale(subresources: &Field<'_, '_>, errors: &mut Errors) {
+    let scale = subresources.get("scale");
+    if !scale.is_given() {
+        return;
+    }
+    for (field, below) in [("specReplicasPath", ".spec."), ("statusReplicasPath", ".status.")] {
+        let path = scale.get(field);
+        if path.required(errors) {
+            simple_path(&path, &[below], errors);
+        }
+    }
+    let path = scale.get("labelSelectorPath");
+    if !path.text().is_empty() {
+        simple_path(&path, &[".spec.", ".status."], errors);
+    }
+}
+
+/// A path in dots, below one of `places` if there are any.
+fn simple_path(path: &Field<'_, '_>, places: &[&str], errors: &mut Errors) {
+    if !path.text().starts_with('.') {
+        path.invalid("must be a simple json path starting with .", errors);
+    } else if !places.is_empty() && !places.iter().any(|place| path.text().starts_with(place)) {
+        let places: Vec<&str> = places.iter().map(|place| place.trim_end_matches('.')).collect();
+        let one = if places.len() > 1 { "either " } else { "" };
+        path.invalid(format!("should be a json path under {one}{}", places.join(" or ")), errors);
+    }
 }
 
 /// Checks the schemas under the paths that kube-apiserver gives them: what all versions have in common belongs to `spec`.

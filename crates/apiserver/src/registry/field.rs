@@ -17,6 +17,13 @@ pub(super) struct Field<'p, 'v> {
     pub value: &'v Value,
 }
 
+/// The operators that a requirement may have: those for nodes also compare numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Operators {
+    Labels,
+    Nodes,
+}
+
 impl<'p, 'v> Field<'p, 'v> {
     pub fn root(object: &'v Value) -> Self {
         Self { path: Path::Root, value: object }
@@ -24,6 +31,11 @@ impl<'p, 'v> Field<'p, 'v> {
 
     pub fn get<'s>(&'s self, name: &'s str) -> Field<'s, 'v> {
         Field { path: Path::Field(&self.path, name), value: &self.value[name] }
+    }
+
+    /// An entry of a map, with the path that [`Field::entries`] gives it.
+    pub fn key<'s>(&'s self, key: &'s str) -> Field<'s, 'v> {
+        Field { path: Path::Key(&self.path, key), value: &self.value[key] }
     }
 
     /// The items of a list; none for any other value.
@@ -170,32 +182,45 @@ impl<'p, 'v> Field<'p, 'v> {
             }
         }
         for requirement in self.get("matchExpressions").items() {
-            requirement.requirement(errors);
+            requirement.requirement(Operators::Labels, errors);
+            requirement.get("values").items().for_each(|value| value.label_value(errors));
         }
     }
 
-    fn requirement(&self, errors: &mut Errors) {
+    /// A requirement for a label. The values are left to [`Field::label_value`].
+    pub fn requirement(&self, operators: Operators, errors: &mut Errors) {
         let (operator, values) = (self.get("operator"), self.get("values"));
-        let empty = values.items().next().is_none();
+        let count = values.items().count();
         match operator.text() {
-            "In" | "NotIn" if empty => {
+            "In" | "NotIn" if count == 0 => {
                 values.missing("must be specified when `operator` is 'In' or 'NotIn'", errors);
             }
-            "Exists" | "DoesNotExist" if !empty => {
+            "Exists" | "DoesNotExist" if count > 0 => {
                 values
                     .forbidden("may not be specified when `operator` is 'Exists' or 'DoesNotExist'", errors);
             }
-            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-            _ => operator.invalid("not a valid selector operator", errors),
-        }
-        let key = self.get("key");
-        if let Some(wrong) = names::label_key(key.text()) {
-            key.invalid(wrong, errors);
-        }
-        for value in values.items() {
-            if let Some(wrong) = names::label_value(value.text()) {
-                value.invalid(wrong, errors);
+            "Gt" | "Lt" if operators == Operators::Nodes => {
+                if count != 1 {
+                    let why = "must be specified single value when `operator` is 'Lt' or 'Gt'";
+                    values.missing(why, errors);
+                }
             }
+            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+            _ => operator.with(&operator.text().into()).invalid("not a valid selector operator", errors),
+        }
+        self.get("key").label_key(errors);
+    }
+
+    /// The key of a label; an empty one is none.
+    pub fn label_key(&self, errors: &mut Errors) {
+        if let Some(wrong) = names::label_key(self.text()) {
+            self.with(&self.text().into()).invalid(wrong, errors);
+        }
+    }
+
+    pub fn label_value(&self, errors: &mut Errors) {
+        if let Some(wrong) = names::label_value(self.text()) {
+            self.invalid(wrong, errors);
         }
     }
 }

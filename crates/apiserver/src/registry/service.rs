@@ -14,9 +14,9 @@ use crate::status::FieldError;
 /// The addresses of Services: the last 64 thousand of 10.64.0.0/10, of which sandboxes have the others.
 pub const SERVICE_RANGE: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 127, 0, 0), 16);
 const SIZE: u32 = 1 << (32 - SERVICE_RANGE.1);
-/// Left to those who ask for one of them, as long as there are others.
+/// The first addresses, which are given last: they are for Services that name one.
 const ON_REQUEST: u32 = 256;
-/// Where a cluster has its API server. Nobody is there, and nobody can be.
+/// The address of the API server on a cluster. No Service can have it here.
 const API_SERVER: u32 = 1;
 
 const NONE: &str = "None";
@@ -130,9 +130,20 @@ pub(super) fn validate(service: &Value, old: Option<&Value>, errors: &mut Vec<Fi
     one_of(spec, "type", &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"], errors);
     one_of(spec, "sessionAffinity", &["ClientIP", "None"], errors);
     validate_ports(spec, errors);
+    for (key, value) in spec["selector"].as_object().into_iter().flatten() {
+        if let Some(wrong) = names::label_key(key) {
+            errors.push(FieldError::invalid("spec.selector", &key.as_str().into(), wrong));
+        }
+        if let Some(wrong) = names::label_value(value.as_str().unwrap_or_default()) {
+            errors.push(FieldError::invalid("spec.selector", value, wrong));
+        }
+    }
     if spec["type"] == "ExternalName" {
-        if spec["externalName"].as_str().unwrap_or_default().is_empty() {
+        let name = spec["externalName"].as_str().unwrap_or_default();
+        if name.is_empty() {
             errors.push(FieldError::required("spec.externalName", ""));
+        } else if let Some(wrong) = names::Rule::Subdomain.check(name.strip_suffix('.').unwrap_or(name)) {
+            errors.push(FieldError::invalid("spec.externalName", &spec["externalName"], wrong));
         }
         if !list(&spec["clusterIPs"]).is_empty()
             || spec["clusterIP"].as_str().is_some_and(|it| !it.is_empty())
@@ -184,6 +195,10 @@ fn validate_ports(spec: &Value, errors: &mut Vec<FieldError>) {
             let twice = json!({ "protocol": port["protocol"], "port": port["port"] });
             errors.push(FieldError::duplicate(format!("spec.ports[{at}]"), &twice));
         }
+        if spec["type"] == "ClusterIP" && port["nodePort"].as_i64().is_some_and(|port| port != 0) {
+            let why = "may not be used when `type` is 'ClusterIP'";
+            errors.push(FieldError::forbidden(path("nodePort"), why));
+        }
         let supported = ["SCTP", "TCP", "UDP"].map(Value::from);
         if !supported.contains(&port["protocol"]) {
             errors.push(FieldError::unsupported(path("protocol"), &port["protocol"], &supported));
@@ -227,7 +242,7 @@ fn validate_families(spec: &Value, errors: &mut Vec<FieldError>) {
     one_of(spec, "ipFamilyPolicy", &["PreferDualStack", "RequireDualStack", "SingleStack"], errors);
     let selectorless = spec["selector"].as_object().is_none_or(serde_json::Map::is_empty);
     if spec["clusterIP"] == NONE && selectorless {
-        return; // Whoever names its members chooses their families.
+        return; // Its addresses are written by users, who choose their families.
     }
     if spec["ipFamilyPolicy"] == "RequireDualStack" {
         let why = "this cluster is not configured for dual-stack services";
@@ -250,13 +265,13 @@ fn one_of(spec: &Value, field: &str, supported: &[&str], errors: &mut Vec<FieldE
     }
 }
 
-/// What a Service asks for in vain here.
+/// Warns of parts of a Service that have no effect here.
 pub(super) fn warnings(service: &Value) -> Vec<String> {
     let kind = service["spec"]["type"].as_str().unwrap_or_default();
-    let nobody = matches!(kind, "NodePort" | "LoadBalancer");
+    let unused = matches!(kind, "NodePort" | "LoadBalancer");
     let warning =
         || format!("spec.type: {kind} opens no port of this machine; sandboxes reach it like a ClusterIP");
-    nobody.then(warning).into_iter().collect()
+    unused.then(warning).into_iter().collect()
 }
 
 fn list(value: &Value) -> &[Value] {

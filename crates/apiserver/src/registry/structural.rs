@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 
 use super::field::{Errors, Field};
-use crate::schema::rule_problem;
+use crate::schema::{Schema, rule_problem};
 use crate::status::FieldError;
 
 /// Where in the schema a node is: an object's field, a list's item, or the root.
@@ -27,6 +27,7 @@ const UNSUPPORTED: [(&str, &str); 6] = [
     ("id", "id is not supported"),
     ("patternProperties", "patternProperties is not supported"),
 ];
+const MOST_SELECTABLE: usize = 8;
 const TYPES: [&str; 6] = ["array", "boolean", "integer", "number", "object", "string"];
 const EMBEDDED: &str = "x-kubernetes-embedded-resource";
 const INT_OR_STRING: &str = "x-kubernetes-int-or-string";
@@ -83,6 +84,9 @@ pub(super) fn check_selectable(fields: &Field<'_, '_>, schema: &Value, errors: &
             path.duplicate(errors);
         }
     }
+    if seen.len() > MOST_SELECTABLE {
+        errors.push(FieldError::too_many(fields.path(), seen.len(), MOST_SELECTABLE));
+    }
 }
 
 fn node(schema: &Field<'_, '_>, level: Level, errors: &mut Errors) {
@@ -126,8 +130,13 @@ fn node(schema: &Field<'_, '_>, level: Level, errors: &mut Errors) {
         unique.forbidden(why, errors);
     }
     check_list(schema, errors);
+    check_default(schema, errors);
     check_rules(schema, errors);
     branches(schema, errors);
+    // As in kube-apiserver, which looks at the branches of the root only.
+    if level == Level::Root {
+        complete(schema.value, schema, &schema.path(), errors);
+    }
 }
 
 fn check_type(schema: &Field<'_, '_>, level: Level, errors: &mut Errors) {
@@ -206,6 +215,56 @@ fn check_list(schema: &Field<'_, '_>, errors: &mut Errors) {
         } else if !required && property.value.get("default").is_none() {
             let why = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
             property.get("default").missing(why, errors);
+        }
+    }
+}
+
+/// A default that its own schema refuses would make every object without the field invalid.
+fn check_default(schema: &Field<'_, '_>, errors: &mut Errors) {
+    let default = schema.get("default");
+    let Some(compiled) = Schema::compile(schema.value).ok().filter(|_| default.is_given()) else { return };
+    let mut pruned = default.value.clone();
+    if !compiled.fill(&mut pruned).is_empty() {
+        return default.invalid("must not have unknown fields", errors);
+    }
+    for mut error in compiled.validate(default.value) {
+        let dot = if error.field.is_empty() || error.field.starts_with('[') { "" } else { "." };
+        error.field = format!("{}{dot}{}", default.path(), error.field);
+        errors.push(error);
+    }
+}
+
+/// Every field that a branch of `anyOf` and the like restricts must be one that the schema itself has: other fields are
+/// removed before the branch is looked at. `branch_path` is where `branch` stands.
+fn complete(branch: &Value, schema: &Field<'_, '_>, branch_path: &str, errors: &mut Errors) {
+    let not = (!branch["not"].is_null()).then(|| (&branch["not"], format!("{branch_path}.not")));
+    let lists = ["allOf", "anyOf", "oneOf"].into_iter().flat_map(|keyword| {
+        let list = branch[keyword].as_array().into_iter().flatten().enumerate();
+        list.map(move |(at, nested)| (nested, format!("{branch_path}.{keyword}[{at}]")))
+    });
+    for (nested, path) in not.into_iter().chain(lists) {
+        complete_branch(nested, schema, &path, errors);
+    }
+}
+
+fn complete_branch(branch: &Value, schema: &Field<'_, '_>, branch_path: &str, errors: &mut Errors) {
+    complete(branch, schema, branch_path, errors);
+    let items = schema.get("items");
+    if branch["items"].is_object() {
+        let path = format!("{branch_path}.items");
+        if items.value.is_object() {
+            complete_branch(&branch["items"], &items, &path, errors);
+        } else {
+            items.missing(&format!("because it is defined in {path}"), errors);
+        }
+    }
+    let properties = schema.get("properties");
+    for (name, nested) in branch["properties"].as_object().into_iter().flatten() {
+        let (own, path) = (properties.key(name), format!("{branch_path}.properties[{name}]"));
+        if own.is_given() {
+            complete_branch(nested, &own, &path, errors);
+        } else {
+            own.missing(&format!("because it is defined in {path}"), errors);
         }
     }
 }
@@ -306,7 +365,7 @@ mod tests {
                 format!("{at}.anyOf[0].type: Forbidden: must be empty to be structural"),
             ),
             (
-                json!({ "type": "object", "not": { "properties": { "b": { "default": 1 } } } }),
+                json!({ "type": "object", "properties": { "b": { "type": "integer" } }, "not": { "properties": { "b": { "default": 1 } } } }),
                 format!("{at}.not.properties[b].default: Forbidden: must be undefined to be structural"),
             ),
             (
@@ -373,6 +432,61 @@ mod tests {
                 found.len() == 1 && found[0].starts_with(at) && found[0].contains(wanted),
                 "{rule}: {found:?}"
             );
+        }
+    }
+
+    #[test]
+    fn fields_of_branches_are_fields_of_the_schema() {
+        let root = json!({ "type": "object", "properties": { "b": { "type": "object", "properties": {} } },
+            "anyOf": [{ "properties": { "b": { "properties": { "c": { "minLength": 1 } } }, "d": {} } }],
+            "not": { "items": { "minLength": 1 } },
+            "allOf": [{ "oneOf": [{ "properties": { "e": { "minLength": 1 } } }] }] });
+        assert_eq!(of_field(root.clone()), Vec::<String>::new(), "only the root is looked at");
+        assert_eq!(
+            errors(root),
+            [
+                "s.items: Required value: because it is defined in s.not.items",
+                "s.properties[e]: Required value: because it is defined in s.allOf[0].oneOf[0].properties[e]",
+                "s.properties[b].properties[c]: Required value: because it is defined in s.anyOf[0].properties[b].properties[c]",
+                "s.properties[d]: Required value: because it is defined in s.anyOf[0].properties[d]",
+            ]
+        );
+    }
+
+    #[test]
+    fn defaults_fit_their_schema() {
+        let at = "s.properties[a].default";
+        let object = json!({ "type": "object", "properties": { "n": { "type": "integer", "minimum": 2 } } });
+        for (mut schema, default, wanted) in [
+            (json!({ "type": "integer" }), json!("x"), vec![at.to_owned()]),
+            (json!({ "type": "string", "enum": ["m"] }), json!("o"), vec![at.to_owned()]),
+            (object.clone(), json!({ "n": 1 }), vec![format!("{at}.n")]),
+            (object.clone(), json!({ "m": 1 }), vec![at.to_owned()]),
+            (object, json!({ "n": 2 }), vec![]),
+            (json!({ "type": "array", "items": { "type": "string" } }), json!([1]), vec![format!("{at}[0]")]),
+        ] {
+            schema["default"] = default;
+            let mut errors = Errors::new();
+            let whole = json!({ "s": { "type": "object", "properties": { "a": schema } } });
+            check(&Field::root(&whole).get("s"), &mut errors);
+            let fields: Vec<String> = errors.into_iter().map(|error| error.field).collect();
+            assert_eq!(fields, wanted, "{whole}");
+        }
+    }
+
+    #[test]
+    fn at_most_eight_fields_are_selectable() {
+        let names: Vec<String> = (0..9).map(|at| format!("f{at}")).collect();
+        let properties: serde_json::Map<_, _> =
+            names.iter().map(|name| (name.clone(), json!({ "type": "string" }))).collect();
+        let schema = json!({ "properties": properties });
+        for (count, wanted) in [(8, 0), (9, 1)] {
+            let fields: Vec<Value> =
+                names.iter().take(count).map(|name| json!({ "jsonPath": format!(".{name}") })).collect();
+            let version = json!({ "selectableFields": fields });
+            let mut errors = Errors::new();
+            check_selectable(&Field::root(&version).get("selectableFields"), &schema, &mut errors);
+            assert_eq!(errors.len(), wanted, "{errors:?}");
         }
     }
 

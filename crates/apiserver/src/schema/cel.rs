@@ -4,6 +4,7 @@ use kube_cel::{CompilationError, CompiledSchema, ErrorKind, Validator, compile_s
 use serde_json::{Map, Value};
 
 use super::reads::Reads;
+use super::types;
 use crate::status::FieldError;
 
 thread_local! {
@@ -61,22 +62,12 @@ pub(crate) fn rule_problem(rule: &Value, schema: &Value) -> Option<(&'static str
             _ => ("rule", format!("compilation failed: {why}")),
         });
     }
-    // A field that the schema does not have makes the rule fail for every object.
-    let properties = schema["properties"].as_object()?;
-    let open = schema["x-kubernetes-preserve-unknown-fields"] == true
-        || schema["x-kubernetes-embedded-resource"] == true
-        || !schema["additionalProperties"].is_null();
-    let known = |name: &str| {
-        // Names that are no CEL identifiers are written with underscores.
-        name.contains("__")
-            || properties.contains_key(name)
-            || matches!(name, "apiVersion" | "kind" | "metadata")
-    };
-    let text = rule["rule"].as_str()?;
-    let method = |name: &str| text.contains(&format!(".{name}("));
-    let mut named = super::reads::named_fields(text)?;
-    let unknown = named.find(|name| !open && !known(name) && !method(name))?;
-    Some(("rule", format!("compilation failed: undefined field '{unknown}'")))
+    let text = |field: &str| rule[field].as_str().unwrap_or_default();
+    if let Some(why) = types::problem(text("rule"), schema) {
+        return Some(("rule", format!("compilation failed: {why}")));
+    }
+    let why = types::message_problem(text("messageExpression"), schema)?;
+    Some(("messageExpression", format!("messageExpression compilation failed: {why}")))
 }
 
 fn at<'a>(object: &'a Value, path: &str) -> &'a Value {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-/// Whether `value` has the named format. Formats that nobody checks are always met.
+/// Whether `value` has the named format. Every value has a format that is not checked.
 pub(super) fn holds(format: &str, value: &Value) -> bool {
     match value {
         Value::String(text) => text_holds(format, text),

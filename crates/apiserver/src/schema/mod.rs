@@ -7,6 +7,7 @@ mod cel;
 mod fill;
 mod format;
 mod reads;
+mod types;
 mod validate;
 
 use std::collections::{BTreeMap, HashMap};

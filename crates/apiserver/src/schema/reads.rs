@@ -59,7 +59,7 @@ impl Reads {
 }
 
 /// The fields that a rule reads, if it reads nothing but fields by their names.
-pub(super) fn named_fields(rule: &str) -> Option<impl Iterator<Item = &str>> {
+fn named_fields(rule: &str) -> Option<impl Iterator<Item = &str>> {
     static SELF: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r"\b(?:self|oldSelf)\b(?:\.([A-Za-z][A-Za-z0-9]*)\b)?").expect("it is valid")
     });

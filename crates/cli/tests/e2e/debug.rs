@@ -1,6 +1,6 @@
 //! `kubectl debug`: containers added to a Pod that runs.
 
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
@@ -90,6 +90,34 @@ fn kubectl_debug_looks_into_a_pod_that_runs() {
     stdout(&engine.kubectl(&["wait", "--for=condition=Ready", "pod", "web", "--timeout=30s"]));
     let unknown = text(&engine.kubectl(&["logs", "web", "-c", "none"]));
     assert!(unknown.contains("container none is not valid for pod web"), "{unknown}");
+    stdout(&engine.kubectl(&["delete", "pod", "web", "--now"]));
+    engine.stop();
+}
+
+/// Runs its arguments in a terminal of 33 rows and 99 columns.
+const TERMINAL: &str =
+    "import pty, sys; pty.spawn(['sh', '-c', 'stty rows 33 cols 99; exec \"$@\"', 'sh'] + sys.argv[1:])";
+
+#[test]
+fn kubectl_debug_gives_a_terminal() {
+    let engine = Engine::start();
+    start(&engine, &[]);
+    let look = "until test \"$(stty size)\" = '33 99'; do sleep 0.1; done; echo sized; tty; read line; echo \"heard $line\"";
+    let args = ["debug", "web", "-it", "--image=host", "--container=look", "--", "sh", "-c", look];
+    let kubectl = engine.kubectl_command(&args);
+    let mut terminal = Command::new("python3");
+    terminal.args(["-c", TERMINAL]).arg(kubectl.get_program()).args(kubectl.get_args());
+    terminal.envs(kubectl.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut running =
+        terminal.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    std::io::Write::write_all(running.stdin.as_mut().unwrap(), b"me\n").unwrap();
+    let said = text(&running.wait_with_output().unwrap());
+    for wanted in ["/dev/pts/", "sized\r\n", "heard me\r\n"] {
+        assert!(said.contains(wanted), "{wanted:?} is not in {said:?}");
+    }
+    eventually("it has ended", || is(&engine, "look", "terminated"));
+    let added = &pod(&engine)["spec"]["ephemeralContainers"][0];
+    assert_eq!((&added["tty"], &added["stdin"]), (&json!(true), &json!(true)));
     stdout(&engine.kubectl(&["delete", "pod", "web", "--now"]));
     engine.stop();
 }

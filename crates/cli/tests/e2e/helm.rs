@@ -109,12 +109,21 @@ fn charts_of_our_own_kinds_wait_until_sandboxes_are_ready() {
     helm.run(&["uninstall", "team", "--wait", "--timeout=60s"]);
     eventually("members of its pool are gone too", || of(&engine, "sandboxes", ".items") == "[]");
 
-    // A chart for a cluster is refused for what is not here, and leaves nothing.
+    // A chart for a cluster is refused for a kind that is not served here, and leaves nothing.
     let cluster = asb_testing::root().join("deploy/helm/agent-sandbox");
     let refused = helm.try_run(&["install", "cluster", cluster.to_str().unwrap(), "--skip-crds"]);
-    assert!(!refused.status.success(), "there are no Deployments to make");
-    assert!(text(&refused).contains("no matches for kind"), "{}", text(&refused));
+    assert!(!refused.status.success(), "there are no ClusterRoles");
+    assert!(text(&refused).contains("no matches for kind \"ClusterRole\""), "{}", text(&refused));
     assert!(!helm.run(&["list", "--all-namespaces"]).contains("cluster"));
+    // Deployments are served, so that the refusal can say what to use instead.
+    let refused = helm.try_run(&["install", "fleet", "fleet"]);
+    assert!(!refused.status.success(), "there are no Deployments");
+    assert!(
+        text(&refused).contains("this machine has no Deployments: use a SandboxWarmPool"),
+        "{}",
+        text(&refused)
+    );
+    assert!(text(&engine.kubectl(&["get", "deployments", "-o", "name"])).is_empty());
     engine.stop();
 }
 

@@ -67,7 +67,13 @@ fn older_kubectl_does_all_that_people_do_with_one() {
         let described = stdout(&kubectl(&["describe", "pod", "web"]));
         described.contains("Readiness:") && described.contains("Container started")
     });
-    assert!(stdout(&kubectl(&["explain", "sandbox.spec.podTemplate"])).contains("podTemplate"));
+    let explained = stdout(&kubectl(&["explain", "sandbox.spec.podTemplate"]));
+    assert!(explained.contains("The Pod that the sandbox runs in."), "{explained}");
+    let explained = stdout(&kubectl(&["explain", "sandbox.spec", "--recursive"]));
+    assert!(
+        explained.contains("What the sandbox should be.") && !explained.contains("<empty>"),
+        "{explained}"
+    );
     assert!(stdout(&kubectl(&["api-resources"])).contains("sandboxwarmpools"));
     assert!(stdout(&kubectl(&["logs", "web"])).starts_with("begun\n"));
 

@@ -190,4 +190,37 @@ mod tests {
             assert_eq!(both["spec"]["versions"][1]["deprecated"], true);
         }
     }
+
+    /// The places of types of Kubernetes, whose fields are described where they are at home.
+    const EMBEDDED: [&str; 3] = ["podTemplate.spec", "volumeClaimTemplates.spec", "networkPolicy"];
+
+    fn undescribed(schema: &Value, path: &str, seen: &mut usize, missing: &mut Vec<String>) {
+        let items = &schema["items"];
+        let below = if items.is_object() { items } else { schema };
+        for (name, field) in below["properties"].as_object().into_iter().flatten() {
+            let path = format!("{path}.{name}");
+            *seen += 1;
+            let sentence = field["description"].as_str().unwrap_or_default();
+            if !sentence.ends_with('.') && path != ".metadata" {
+                missing.push(path.clone());
+            }
+            if !EMBEDDED.iter().any(|embedded| path.ends_with(&format!(".spec.{embedded}"))) {
+                undescribed(field, &path, seen, missing);
+            }
+        }
+    }
+
+    #[test]
+    fn every_field_of_our_kinds_is_described() {
+        let (mut seen, mut missing) = (0, Vec::new());
+        for definition in all() {
+            for version in definition["spec"]["versions"].as_array().unwrap() {
+                let schema = &version["schema"]["openAPIV3Schema"];
+                assert!(schema["description"].is_string(), "{}", name(&definition));
+                undescribed(schema, "", &mut seen, &mut missing);
+                assert_eq!(missing, Vec::<String>::new(), "{}", name(&definition));
+            }
+        }
+        assert!(seen > 200, "{seen} fields were looked at");
+    }
 }

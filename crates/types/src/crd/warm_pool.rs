@@ -6,6 +6,9 @@ use super::parts::*;
 use super::{Definition, Version};
 use crate::EXTENSIONS_GROUP;
 
+const ABOUT: &str =
+    "A number of sandboxes of one template that are kept running, so that claims get one at once.";
+
 pub(super) fn definition() -> Definition {
     Definition {
         group: EXTENSIONS_GROUP,
@@ -17,27 +20,47 @@ pub(super) fn definition() -> Definition {
 }
 
 fn schema(version: Version) -> Value {
-    let mut replicas = integer("int32");
-    replicas["minimum"] = 0.into();
-    let mut spec = json!({"type": "object", "required": ["sandboxTemplateRef"], "properties": {
-        "sandboxTemplateRef": name_ref(),
-        "updateStrategy": {"type": "object", "properties": {
-            "type": choice("OnReplenish", &["Recreate", "OnReplenish", "RollingUpdate"]),
-            "rollingUpdate": rolling_update(),
-        }},
-        "claimLifecycle": claim_lifecycle(),
-    }});
-    let mut status = json!({"type": "object", "properties": {
-        "readyReplicas": integer("int32"),
-        "replicas": integer("int32"),
-        "selector": {"type": "string"},
-        "updatedReplicas": integer("int32"),
-        "conditions": conditions(),
+    let mut replicas =
+        count("The number of sandboxes that wait in the pool. Sandboxes of claims do not count.");
+    let mut spec = json!({
+        "type": "object", "required": ["sandboxTemplateRef"],
+        "description": "What the pool should be.",
+        "properties": {
+            "sandboxTemplateRef": name_ref(
+                "The template that the pool creates sandboxes from.",
+                "Name of a SandboxTemplate in the same namespace.",
+            ),
+            "updateStrategy": {
+                "type": "object",
+                "description": "How the pool follows changes of its template.",
+                "properties": {
+                    "type": choice(
+                        "OnReplenish (the default): only new sandboxes follow the template. Recreate: sandboxes of an older \
+                         template are replaced at once. RollingUpdate: they are replaced a few at a time.",
+                        "OnReplenish",
+                        &["Recreate", "OnReplenish", "RollingUpdate"],
+                    ),
+                    "rollingUpdate": rolling_update(),
+                },
+            },
+            "claimLifecycle": claim_lifecycle(),
+        },
+    });
+    let mut status = json!({"type": "object", "description": "What the controller observed.", "properties": {
+        "readyReplicas": integer("The number of sandboxes in the pool that are Ready.", "int32"),
+        "replicas": integer("The number of sandboxes in the pool.", "int32"),
+        "selector": text("A label selector that matches the sandboxes of the pool."),
+        "updatedReplicas": integer(
+            "The number of sandboxes that follow the current template. Only for RollingUpdate.",
+            "int32",
+        ),
+        "conditions": conditions("The state of the pool: Progressing, for RollingUpdate."),
     }});
     match version {
         Version::V1beta1 => {
             replicas["default"] = 1.into();
-            let mut observed = integer("int64");
+            let mut observed =
+                integer("The metadata.generation that this status was computed from.", "int64");
             observed["minimum"] = 0.into();
             status["properties"]["observedGeneration"] = observed;
         }
@@ -50,7 +73,7 @@ fn schema(version: Version) -> Value {
             {"name": "Desired", "type": "integer", "jsonPath": ".spec.replicas"},
             age(),
         ],
-        "schema": root(spec, Some(status)),
+        "schema": root(ABOUT, spec, Some(status)),
         "subresources": scalable(),
     })
 }
@@ -64,21 +87,29 @@ fn rolling_update() -> Value {
             "description": description,
         })
     };
-    json!({"type": "object", "properties": {
-        "maxSurge": amount("Members above the size while members are replaced: a number or a percentage; 25% if absent."),
-        "maxUnavailable": amount("Ready members below the size meanwhile: a number or a percentage; 25% if absent."),
+    json!({"type": "object", "description": "Limits for updateStrategy.type RollingUpdate.", "properties": {
+        "maxSurge": amount(
+            "How many sandboxes above spec.replicas the pool may have during an update: a number or a percentage. 25% if absent.",
+        ),
+        "maxUnavailable": amount(
+            "How many Ready sandboxes below spec.replicas the pool may have during an update: a number or a percentage. 25% if absent.",
+        ),
     }})
 }
 
 fn claim_lifecycle() -> Value {
-    let seconds = |description: &str| json!({"type": "integer", "format": "int32", "minimum": 0, "description": description});
     json!({
         "type": "object",
-        "description": "What a claim on this pool gets that has no lifecycle of its own.",
+        "description": "The lifecycle of claims on this pool that have none of their own.",
         "properties": {
-            "shutdownAfterSeconds": seconds("Time from the claim's creation until it expires."),
-            "ttlSecondsAfterFinished": seconds("Time from the end of its Sandbox until it expires."),
-            "shutdownPolicy": choice("Retain", &["Delete", "DeleteForeground", "Retain"]),
+            "shutdownAfterSeconds": count("Seconds from the creation of a claim until it expires."),
+            "ttlSecondsAfterFinished": count("Seconds from the end of the claim's sandbox until the claim expires."),
+            "shutdownPolicy": choice(
+                "What happens to a claim that expires: Delete removes it, DeleteForeground removes it after its sandbox, \
+                 Retain (the default) keeps it without a sandbox.",
+                "Retain",
+                &["Delete", "DeleteForeground", "Retain"],
+            ),
         },
     })
 }

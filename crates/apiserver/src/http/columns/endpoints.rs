@@ -1,4 +1,4 @@
-//! Who is behind a Service, in few words: the first three, and how many more.
+//! The addresses behind a Service in one cell: the first three, and the number of the others.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! What of a Pod's answer is changed for who asked through the API: links, and the rights of pages.
+//! Changes to a Pod's answer before it reaches the client: links, and the rights of pages.
 
 use axum::extract::Request;
 use axum::response::Response;

@@ -1,12 +1,10 @@
 //! Where a request through `pods/proxy` or `services/proxy` leads: `[scheme:]name[:port]` to a port of one Pod. Pure.
 
+use asb_types::key::MIRROR;
 use serde_json::Value;
 
 use crate::endpoints::backend;
 use crate::status::ApiError;
-
-/// A Pod that is a part of the engine has no address of its own, and is reached all the same.
-const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// What the path calls a Pod or Service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,6 +135,7 @@ pub fn unreachable(why: &str) -> ApiError {
     ApiError::unavailable(format!("error trying to reach service: {why}"))
 }
 
+/// A Pod that is a part of the engine has no address of its own, and can be reached all the same.
 fn is_reachable(pod: &Value) -> bool {
     pod["status"]["podIP"].as_str().is_some_and(|address| !address.is_empty())
         || pod["metadata"]["annotations"][MIRROR].is_string()

@@ -6,6 +6,7 @@
 //!
 //! Only Pods of this API can be reached, and nothing of what authorised the request is passed on. Pages from a sandbox
 //! share the origin of `kubectl proxy`, which has the user's rights, so browsers are told to give them an origin of their own.
+//! Such a page may speak to programs in Pods, but not to the router, which trusts requests that come this way.
 
 mod answer;
 mod destination;
@@ -19,7 +20,9 @@ use serde_json::Value;
 
 use self::answer::Source;
 use self::destination::{Named, unreachable};
-use super::{Context, kubelet};
+use super::{Context, kubelet, origin};
+use asb_types::key::MIRROR;
+
 use crate::endpoints::backend;
 use crate::status::ApiError;
 
@@ -39,6 +42,9 @@ impl Context {
         let named = Named::parse(id)
             .ok_or_else(|| ApiError::bad_request(format!("invalid {what} request {id:?}")))?;
         let (pod, port) = if is_pod { self.pod(&named)? } else { self.service(&named)? };
+        if origin::is_foreign(&request) && self.is_mirror(&pod) {
+            return Err(origin::router_refusal());
+        }
         let rest = rest(request.uri().path());
         let Some(rest) = rest.or_else(|| needs_no_slash(&request).then_some("")) else {
             return redirect(request.uri());
@@ -65,6 +71,13 @@ impl Context {
     fn pod(&self, named: &Named<'_>) -> Result<(String, u16), ApiError> {
         let pod = self.api.get(&self.target, &self.namespace, named.name)?.parse();
         Ok((named.name.to_owned(), named.port_of_pod(&pod)?))
+    }
+
+    /// Whether the Pod is a part of the engine: the router.
+    fn is_mirror(&self, name: &str) -> bool {
+        let pods = self.api.registry.find("", "v1", "pods");
+        let pod = pods.and_then(|pods| self.api.get(&pods, &self.namespace, name).ok());
+        pod.is_some_and(|pod| pod.parse()["metadata"]["annotations"][MIRROR].is_string())
     }
 
     /// One of the Pods behind a Service, by chance.
@@ -140,7 +153,7 @@ fn redirect(uri: &Uri) -> Result<Response, ApiError> {
     Ok(response)
 }
 
-/// Who asked was authorised here; the program in the Pod is not to know how.
+/// Removes what authorised the caller here: the program in the Pod must not learn it.
 fn strip_credentials(headers: &mut HeaderMap) {
     headers.remove(header::AUTHORIZATION);
     let protocols = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|it| it.to_str().ok());

@@ -29,6 +29,10 @@ pub(in crate::registry) fn set_defaults(pod: &mut Value) {
     ] {
         set(spec, field, default);
     }
+    // As in Kubernetes, where negative values were once allowed.
+    if spec["terminationGracePeriodSeconds"].as_i64().is_some_and(|seconds| seconds < 0) {
+        spec.insert("terminationGracePeriodSeconds".to_owned(), json!(1));
+    }
     account(spec);
     placement(spec);
     let host_network = spec.get("hostNetwork") == Some(&json!(true));
@@ -189,9 +193,11 @@ fn default_volume(volume: &mut Map<String, Value>) {
     }
     if let Some(template) =
         object(volume, "ephemeral").and_then(|source| object(source, "volumeClaimTemplate"))
-        && let Some(spec) = object(template, "spec")
     {
-        set(spec, "volumeMode", json!("Filesystem"));
+        set(template, "metadata", json!({}));
+        if let Some(spec) = object(template, "spec") {
+            set(spec, "volumeMode", json!("Filesystem"));
+        }
     }
     let Some(projected) = object(volume, "projected") else { return };
     for source in objects(projected, "sources") {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::MIRROR;
 use crate::status::FieldError;
 
-/// What has ended stays until its Pod goes, so there is an end to it.
+/// A container that has ended stays until its Pod goes, so their number has a limit.
 const MOST: usize = 32;
 
 /// The Pod as it was, with the ephemeral containers of `new`. Those that were there keep their places: the node knows them by

@@ -12,6 +12,7 @@ mod security;
 mod tests;
 mod volume;
 
+pub(crate) use asb_types::key::MIRROR;
 use serde_json::{Value, json};
 
 use super::field::{Errors, Field};
@@ -19,8 +20,6 @@ use crate::status::FieldError;
 pub(super) use defaults::set_defaults;
 pub(super) use resources::check_quantity;
 
-/// Marks a Pod that only mirrors what runs on its node.
-pub(crate) const MIRROR: &str = "kubernetes.io/config.mirror";
 const CONTAINER_LISTS: [&str; 3] = ["containers", "initContainers", "ephemeralContainers"];
 
 /// Whether the containers of a Pod in this phase have ended for good.

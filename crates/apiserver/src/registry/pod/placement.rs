@@ -1,14 +1,17 @@
 //! Checks of the fields of a Pod that say where it runs and what it finds there: tolerations, selectors, names, resolvers.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 
-use super::super::field::{Errors, Field};
+use super::super::field::{Errors, Field, Operators};
 use crate::names::{self, Rule};
 use crate::status::FieldError;
 
 const EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
 const DNS_POLICIES: [&str; 4] = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
 const ADDRESS: &str = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
+const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
 const MOST_NAMESERVERS: usize = 3;
 const MOST_SEARCHES: usize = 32;
 
@@ -19,8 +22,6 @@ pub(super) fn check(spec: &Field<'_, '_>, errors: &mut Errors) {
     let os = spec.get("os");
     os.with(os.get("name").value).one_of(&["linux", "windows"], errors);
     spec.get("activeDeadlineSeconds").between(1, i64::from(i32::MAX), errors);
-    let grace = spec.get("terminationGracePeriodSeconds");
-    grace.not_negative(errors);
     for field in ["hostname", "subdomain"] {
         spec.get(field).named(Rule::Label, errors);
     }
@@ -43,27 +44,21 @@ pub(super) fn check(spec: &Field<'_, '_>, errors: &mut Errors) {
         alias.get("hostnames").items().for_each(|name| name.named(Rule::Subdomain, errors));
     }
     for gate in spec.get("readinessGates").items() {
-        let kind = gate.get("conditionType");
-        if let Some(wrong) = names::label_key(kind.text()) {
-            kind.invalid(wrong, errors);
-        }
+        gate.get("conditionType").label_key(errors);
     }
+    let mut gates = HashSet::new();
     for gate in spec.get("schedulingGates").items() {
         let name = gate.with(gate.get("name").value);
-        if let Some(wrong) = names::label_key(name.text()) {
-            name.invalid(wrong, errors);
+        name.label_key(errors);
+        if !gates.insert(name.text()) {
+            name.duplicate(errors);
         }
     }
-    node_affinity(&spec.get("affinity").get("nodeAffinity"), errors);
-    for constraint in spec.get("topologySpreadConstraints").items() {
-        constraint.get("topologyKey").required(errors);
-        constraint.get("whenUnsatisfiable").one_of(&["DoNotSchedule", "ScheduleAnyway"], errors);
-        let skew = constraint.get("maxSkew");
-        if skew.value.as_i64().is_some_and(|skew| skew <= 0) {
-            skew.invalid("must be greater than zero", errors);
-        }
-        constraint.get("labelSelector").selector(errors);
-    }
+    let affinity = spec.get("affinity");
+    node_affinity(&affinity.get("nodeAffinity"), errors);
+    pod_affinity(&affinity.get("podAffinity"), errors);
+    pod_affinity(&affinity.get("podAntiAffinity"), errors);
+    spread(&spec.get("topologySpreadConstraints"), errors);
 }
 
 fn toleration(toleration: &Field<'_, '_>, errors: &mut Errors) {
@@ -131,44 +126,141 @@ fn address(address: &Field<'_, '_>, errors: &mut Errors) {
 }
 
 fn node_affinity(affinity: &Field<'_, '_>, errors: &mut Errors) {
-    let required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution");
+    let required = affinity.get(REQUIRED);
     if required.is_given() {
         let terms = required.get("nodeSelectorTerms");
         if terms.items().next().is_none() {
             terms.missing("must have at least one node selector term", errors);
         }
-        terms.items().for_each(|term| node_term(&term, errors));
-    }
-    for preferred in affinity.get("preferredDuringSchedulingIgnoredDuringExecution").items() {
-        let weight = preferred.get("weight");
-        if weight.value.as_i64().is_none_or(|weight| !(1..=100).contains(&weight)) {
-            weight.invalid("must be in the range 1-100", errors);
+        for term in terms.items() {
+            node_term(&term, errors);
+            for requirement in term.get("matchExpressions").items() {
+                requirement.get("values").items().for_each(|value| value.label_value(errors));
+            }
         }
+    }
+    for preferred in affinity.get(PREFERRED).items() {
+        weight(&preferred, errors);
         node_term(&preferred.get("preference"), errors);
+    }
+}
+
+fn weight(preferred: &Field<'_, '_>, errors: &mut Errors) {
+    let weight = preferred.get("weight");
+    let number = weight.value.as_i64().unwrap_or_default();
+    if !(1..=100).contains(&number) {
+        weight.with(&number.into()).invalid("must be in the range 1-100", errors);
     }
 }
 
 fn node_term(term: &Field<'_, '_>, errors: &mut Errors) {
     for requirement in term.get("matchExpressions").items() {
-        let (operator, values) = (requirement.get("operator"), requirement.get("values"));
-        let count = values.items().count();
+        requirement.requirement(Operators::Nodes, errors);
+    }
+    for requirement in term.get("matchFields").items() {
+        let (key, operator, values) =
+            (requirement.get("key"), requirement.get("operator"), requirement.get("values"));
         match operator.text() {
-            "In" | "NotIn" if count == 0 => {
-                values.missing("must be specified when `operator` is 'In' or 'NotIn'", errors);
+            "In" | "NotIn" if values.items().count() != 1 => {
+                let why = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector";
+                values.missing(why, errors);
             }
-            "Exists" | "DoesNotExist" if count > 0 => {
-                values
-                    .forbidden("may not be specified when `operator` is 'Exists' or 'DoesNotExist'", errors);
-            }
-            "Gt" | "Lt" if count != 1 => {
-                values.missing("must be specified single value when `operator` is 'Lt' or 'Gt'", errors);
-            }
-            "In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt" => {}
-            _ => operator.invalid("not a valid selector operator", errors),
+            "In" | "NotIn" => {}
+            _ => operator.with(&operator.text().into()).invalid("not a valid selector operator", errors),
         }
-        let key = requirement.get("key");
-        if let Some(wrong) = names::label_key(key.text()) {
-            key.invalid(wrong, errors);
+        match key.text() {
+            "metadata.name" => values.items().for_each(|value| value.named(Rule::Subdomain, errors)),
+            other => key.with(&other.into()).invalid("not a valid field selector key", errors),
         }
+    }
+}
+
+/// `podAffinity` and `podAntiAffinity` have the same fields.
+fn pod_affinity(affinity: &Field<'_, '_>, errors: &mut Errors) {
+    affinity.get(REQUIRED).items().for_each(|term| pod_term(&term, errors));
+    for preferred in affinity.get(PREFERRED).items() {
+        weight(&preferred, errors);
+        pod_term(&preferred.get("podAffinityTerm"), errors);
+    }
+}
+
+fn pod_term(term: &Field<'_, '_>, errors: &mut Errors) {
+    term.get("labelSelector").selector(errors);
+    term.get("namespaceSelector").selector(errors);
+    for name in term.get("namespaces").items() {
+        if let Some(wrong) = Rule::Label.check(name.text()) {
+            // kube-apiserver names the field like this.
+            term.get("namespace").with(name.value).invalid(wrong, errors);
+        }
+    }
+    label_keys(term, errors);
+    topology_key(term, errors);
+    term.get("topologyKey").label_key(errors);
+}
+
+/// Keys whose values are those of the Pod itself: in no selector, and not both to match and to differ.
+fn label_keys(term: &Field<'_, '_>, errors: &mut Errors) {
+    let selector = term.get("labelSelector");
+    for name in ["matchLabelKeys", "mismatchLabelKeys"] {
+        let keys = term.get(name);
+        if keys.items().next().is_some() && !selector.is_given() {
+            keys.forbidden("must not be specified when labelSelector is not set", errors);
+        } else {
+            keys.items().for_each(|key| key.label_key(errors));
+        }
+    }
+    let differ = term.get("mismatchLabelKeys");
+    for key in term.get("matchLabelKeys").items() {
+        if differ.items().any(|other| other.text() == key.text()) {
+            key.invalid("exists in both matchLabelKeys and mismatchLabelKeys", errors);
+        }
+    }
+}
+
+fn topology_key(term: &Field<'_, '_>, errors: &mut Errors) {
+    let key = term.get("topologyKey");
+    if key.text().is_empty() {
+        key.missing("can not be empty", errors);
+    }
+}
+
+fn spread(constraints: &Field<'_, '_>, errors: &mut Errors) {
+    for (at, constraint) in constraints.items().enumerate() {
+        let skew = constraint.get("maxSkew");
+        positive(&skew, skew.value.as_i64().unwrap_or_default(), errors);
+        topology_key(&constraint, errors);
+        let action = constraint.get("whenUnsatisfiable");
+        action.with(&action.text().into()).one_of(&["DoNotSchedule", "ScheduleAnyway"], errors);
+        let kind = |constraint: &Field<'_, '_>| {
+            [
+                constraint.get("topologyKey").text().to_owned(),
+                constraint.get("whenUnsatisfiable").text().to_owned(),
+            ]
+        };
+        let own = kind(&constraint);
+        if constraints.items().skip(at + 1).any(|other| kind(&other) == own) {
+            let both = format!("{{{}}}", own.join(", ")).into();
+            constraint.get("{topologyKey, whenUnsatisfiable}").with(&both).duplicate(errors);
+        }
+        let domains = constraint.get("minDomains");
+        if let Some(number) = domains.value.as_i64() {
+            positive(&domains, number, errors);
+            if action.text() != "DoNotSchedule" {
+                let action = action.text();
+                let why = format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}");
+                domains.invalid(why, errors);
+            }
+        }
+        for policy in ["nodeAffinityPolicy", "nodeTaintsPolicy"] {
+            constraint.get(policy).one_of(&["Honor", "Ignore"], errors);
+        }
+        label_keys(&constraint, errors);
+        constraint.get("labelSelector").selector(errors);
+    }
+}
+
+fn positive(field: &Field<'_, '_>, number: i64, errors: &mut Errors) {
+    if number <= 0 {
+        field.with(&number.into()).invalid("must be greater than zero", errors);
     }
 }

@@ -195,10 +195,6 @@ fn wrong_fields_of_the_spec_are_named() {
             "spec.activeDeadlineSeconds: Invalid value: 0: must be between 1 and 2147483647, inclusive",
         ),
         (
-            json!({ "terminationGracePeriodSeconds": -1 }),
-            "spec.terminationGracePeriodSeconds: Invalid value: -1: must be greater than or equal to 0",
-        ),
-        (
             json!({ "volumes": [{ "name": "v", "emptyDir": {}, "secret": { "secretName": "s" } }] }),
             "spec.volumes[0].secret: Forbidden: may not specify more than 1 volume type",
         ),
@@ -275,6 +271,88 @@ fn wrong_fields_of_the_spec_are_named() {
         let found = errors(fields.clone(), json!({}));
         assert!(found.iter().any(|error| error.starts_with(wanted)), "{fields}: {found:?}");
     }
+}
+
+#[test]
+fn wrong_rules_about_the_place_are_named() {
+    const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+    const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
+    let wrong = json!({ "labelSelector": { "matchExpressions": [
+        { "key": "a", "operator": "in", "values": ["b"] }, { "key": "a", "operator": "In", "values": ["b c"] }] } });
+    let named = json!({ "topologyKey": "host", "namespaces": ["A"], "matchLabelKeys": ["x"] });
+    for kind in ["podAffinity", "podAntiAffinity"] {
+        let affinity = json!({ "affinity": { kind: {
+            REQUIRED: [wrong, named], PREFERRED: [{ "weight": 101, "podAffinityTerm": wrong }] } } });
+        let found = errors(affinity, json!({}));
+        let at = format!("spec.affinity.{kind}");
+        let of_term = |term: String| {
+            [
+                format!(
+                    "{term}.labelSelector.matchExpressions[0].operator: Invalid value: \"in\": not a valid selector operator"
+                ),
+                format!(
+                    "{term}.labelSelector.matchExpressions[1].values[0]: Invalid value: \"b c\": a valid label"
+                ),
+                format!("{term}.topologyKey: Required value: can not be empty"),
+                format!("{term}.topologyKey: Invalid value: \"\": name part must be non-empty"),
+            ]
+        };
+        let mut wanted: Vec<String> = of_term(format!("{at}.{REQUIRED}[0]")).into();
+        wanted
+            .push(format!("{at}.{REQUIRED}[1].namespace: Invalid value: \"A\": a lowercase RFC 1123 label"));
+        wanted.push(format!(
+            "{at}.{REQUIRED}[1].matchLabelKeys: Forbidden: must not be specified when labelSelector is not set"
+        ));
+        wanted.push(format!("{at}.{PREFERRED}[0].weight: Invalid value: 101: must be in the range 1-100"));
+        wanted.extend(of_term(format!("{at}.{PREFERRED}[0].podAffinityTerm")));
+        assert_eq!(found.len(), wanted.len(), "{found:?}");
+        for (found, wanted) in found.iter().zip(&wanted) {
+            assert!(found.starts_with(wanted), "{found} is not {wanted}");
+        }
+    }
+    let fields = json!({ "matchFields": [{ "key": "metadata.uid", "operator": "Exists" }],
+        "matchExpressions": [{ "key": "a", "operator": "Gt", "values": ["1", "2"] }] });
+    let nodes = json!({ "affinity": { "nodeAffinity": { REQUIRED: { "nodeSelectorTerms": [fields] } } } });
+    let found = errors(nodes, json!({}));
+    assert!(found.len() == 3 && found[0].contains("must be specified single value"), "{found:?}");
+
+    let spread = json!({ "topologySpreadConstraints": [
+        { "maxSkew": 0, "topologyKey": "", "whenUnsatisfiable": "Never", "minDomains": 0, "nodeTaintsPolicy": "No" },
+        { "maxSkew": 1, "topologyKey": "host", "whenUnsatisfiable": "ScheduleAnyway", "minDomains": 1,
+          "labelSelector": { "matchExpressions": [{ "key": "a", "operator": "Is" }] } },
+        { "maxSkew": 1, "topologyKey": "host", "whenUnsatisfiable": "ScheduleAnyway" },
+        { "topologyKey": "zone" },
+    ] });
+    let found = errors(spread, json!({}));
+    let at = |index: usize| format!("spec.topologySpreadConstraints[{index}]");
+    let wanted = [
+        format!("{}.maxSkew: Invalid value: 0: must be greater than zero", at(0)),
+        format!("{}.topologyKey: Required value: can not be empty", at(0)),
+        format!("{}.whenUnsatisfiable: Unsupported value: \"Never\": supported", at(0)),
+        format!("{}.minDomains: Invalid value: 0: must be greater than zero", at(0)),
+        format!("{}.minDomains: Invalid value: 0: can only use minDomains if", at(0)),
+        format!("{}.nodeTaintsPolicy: Unsupported value: \"No\": supported", at(0)),
+        format!(
+            "{}.{{topologyKey, whenUnsatisfiable}}: Duplicate value: \"{{host, ScheduleAnyway}}\"",
+            at(1)
+        ),
+        format!("{}.minDomains: Invalid value: 1: can only use minDomains if", at(1)),
+        format!("{}.labelSelector.matchExpressions[0].operator: Invalid value: \"Is\"", at(1)),
+        format!("{}.maxSkew: Invalid value: 0: must be greater than zero", at(3)),
+        format!("{}.whenUnsatisfiable: Unsupported value: \"\": supported", at(3)),
+    ];
+    assert_eq!(found.len(), wanted.len(), "{found:#?}");
+    for (found, wanted) in found.iter().zip(&wanted) {
+        assert!(found.starts_with(wanted), "{found} is not {wanted}");
+    }
+}
+
+#[test]
+fn a_negative_grace_period_is_one_second() {
+    assert_eq!(errors(json!({ "terminationGracePeriodSeconds": -1 }), json!({})), Vec::<String>::new());
+    let mut pod = json!({ "spec": { "terminationGracePeriodSeconds": -30 } });
+    set_defaults(&mut pod);
+    assert_eq!(pod["spec"]["terminationGracePeriodSeconds"], 1);
 }
 
 #[test]
