@@ -155,6 +155,8 @@ mod tests {
             ("Bound", "Delete", true),
             ("Released", "Delete", true),
             ("Released", "Retain", false),
+            ("Failed", "Delete", true),
+            ("Failed", "Retain", false),
             ("Available", "Delete", false),
         ] {
             assert_eq!(is_needed(&volume(phase, policy)), needed, "{phase} {policy}");
