@@ -28,7 +28,7 @@ pub async fn run(data_dir: &DataDir, up: Up) -> anyhow::Result<ExitCode> {
         let message = format!("an engine already runs in {}", data_dir.path().display());
         return Err(hinted(message, "use it (`asb ps`), or choose another --data-dir"));
     };
-    data_dir.claim()?;
+    data_dir.mark_as_ours()?;
     raise_descriptors();
     data_dir.withdraw().context("failed to remove the announcement of the engine before")?;
     let last = data_dir.last_engine();

@@ -154,3 +154,56 @@ fn a_backup_or_data_directory_that_is_damaged_newer_or_foreign_is_refused_and_le
     assert!(names.iter().all(|name| name == "thesis.tex" || name == "lock"), "{names:?}");
     assert_nothing_left(foreign.path());
 }
+
+#[test]
+fn an_older_copy_of_the_store_or_that_of_another_directory_is_refused_and_no_sandbox_is_lost() {
+    let mut engine = Engine::start();
+    let data_dir = engine.data_dir.path().to_owned();
+    let (store, aside) = (data_dir.join("store.redb"), tempfile::tempdir().unwrap());
+    let keep = |name: &str| fs::copy(&store, aside.path().join(name)).unwrap();
+    stdout(&engine.asb(&["down"]));
+    keep("old");
+    engine.restart();
+    stdout(&engine.kubectl_apply(KEEPER));
+    ready(&engine);
+    stdout(&engine.asb(&["exec", "keeper", "--", "sh", "-c", "echo kept | tee /data/file > /root/file"]));
+    stdout(&engine.asb(&["down"]));
+    // The journal of one life of the engine can hold all that an older copy lacks; that of the next one cannot.
+    engine.restart();
+    stdout(&engine.kubectl(&["create", "configmap", "later"]));
+    stdout(&engine.asb(&["down"]));
+    keep("new");
+    let other = Engine::start();
+    stdout(&other.asb(&["down"]));
+    fs::copy(other.data_dir.path().join("store.redb"), aside.path().join("other")).unwrap();
+    assert_nothing_left(other.data_dir.path());
+
+    for (name, message) in
+        [("old", "is not the one that the directory had last"), ("other", "of another directory")]
+    {
+        fs::copy(aside.path().join(name), &store).unwrap();
+        let refused = asb(&data_dir, &["up"]);
+        assert!(!refused.status.success() && text(&refused).contains(message), "{name}: {}", text(&refused));
+        assert!(
+            text(&refused).contains("hint: ") && text(&refused).contains("asb restore"),
+            "{}",
+            text(&refused)
+        );
+        assert_eq!(
+            fs::read(&store).unwrap(),
+            fs::read(aside.path().join(name)).unwrap(),
+            "{name} was changed"
+        );
+    }
+    fs::copy(aside.path().join("old"), &store).unwrap();
+    fs::rename(data_dir.join("store.journal"), aside.path().join("journal")).unwrap();
+    let refused = asb(&data_dir, &["up"]);
+    assert!(!refused.status.success() && text(&refused).contains("was at revision"), "{}", text(&refused));
+    fs::rename(aside.path().join("journal"), data_dir.join("store.journal")).unwrap();
+    fs::copy(aside.path().join("new"), &store).unwrap();
+    engine.restart();
+    ready(&engine);
+    let kept = stdout(&engine.asb(&["exec", "keeper", "--", "cat", "/data/file", "/root/file"]));
+    assert_eq!(kept, "kept\nkept\n", "the sandbox went on all the time");
+    engine.stop();
+}
