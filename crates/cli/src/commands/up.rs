@@ -23,6 +23,7 @@ pub async fn run(data_dir: &DataDir, up: Up) -> anyhow::Result<ExitCode> {
         // A session of our own: the terminal that started us may go.
         let _ = rustix::process::setsid();
     }
+    data_dir.check()?;
     data_dir.create()?;
     let Some(_lock) = data_dir.lock()? else {
         let message = format!("an engine already runs in {}", data_dir.path().display());
@@ -72,6 +73,7 @@ fn raise_descriptors() {
 }
 
 fn detach(data_dir: &DataDir, up: &Up) -> anyhow::Result<ExitCode> {
+    data_dir.check()?;
     data_dir.create()?;
     let engine = match data_dir.is_free()? {
         true => {

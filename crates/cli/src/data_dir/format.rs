@@ -23,6 +23,8 @@ const FILE: &str = "format.json";
 const STORE: &str = "store.redb";
 /// There while a backup is restored.
 const RESTORING: &str = "restoring";
+/// How the directory begins in which `asb doctor` tries a network.
+pub const DOCTOR: &str = ".doctor-";
 /// What versions before `format.json` may have left in a directory without a store.
 const KNOWN: [&str; 22] = [
     "lock",
@@ -69,10 +71,6 @@ impl Format {
 impl DataDir {
     /// Marks a new directory as ours; an error for one that this version must not touch. The caller holds the lock.
     pub fn mark_as_ours(&self) -> anyhow::Result<()> {
-        if self.path.join(RESTORING).exists() {
-            let message = format!("the restore into {} was cut off", self.path.display());
-            return Err(hinted(message, "remove the directory and run `asb restore` again"));
-        }
         let format = self.find()?;
         let found = Format::of(self.store()?);
         match format.as_ref().and_then(|format| format.store.as_ref()) {
@@ -87,6 +85,12 @@ impl DataDir {
                 self.keep_secret(FILE, &serde_json::to_string(&Format { version, ..found })?)
             }
         }
+    }
+
+    /// An error for a directory that this version must not touch. Changes nothing, and needs no lock: for commands that work
+    /// beside an engine or without one.
+    pub fn check(&self) -> anyhow::Result<()> {
+        self.find().map(drop)
     }
 
     /// The number of the store, which is made if there is none.
@@ -131,6 +135,10 @@ impl DataDir {
     /// What `format.json` says of a directory that can be used; `None` for one that is new or of an earlier version.
     fn find(&self) -> anyhow::Result<Option<Format>> {
         let path = self.path.display();
+        if self.path.join(RESTORING).exists() {
+            let message = format!("the restore into {path} was cut off, or is under way");
+            return Err(hinted(message, "if none runs, remove the directory and run `asb restore` again"));
+        }
         let format = self.format()?;
         if fs::metadata(self.path.join(STORE)).is_ok_and(|file| file.len() > 0) {
             return Ok(format);
@@ -318,6 +326,7 @@ mod tests {
             let error = data_dir.mark_as_ours().unwrap_err().to_string();
             assert!(error.contains(message), "{error}");
             assert_eq!(contents(dir.path()), before, "{files:?}");
+            assert_eq!(data_dir.check().is_err(), message != "failed to open the store", "{files:?}");
         }
     }
 

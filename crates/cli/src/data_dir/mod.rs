@@ -18,6 +18,8 @@
 
 mod format;
 
+pub use format::DOCTOR;
+
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};

@@ -149,9 +149,28 @@ fn a_backup_or_data_directory_that_is_damaged_newer_or_foreign_is_refused_and_le
 
     let foreign = tempfile::tempdir().unwrap();
     fs::write(foreign.path().join("thesis.tex"), "years of work").unwrap();
-    refused(foreign.path(), &["up"], "is no data directory of asb");
-    let names: Vec<_> = fs::read_dir(foreign.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
-    assert!(names.iter().all(|name| name == "thesis.tex" || name == "lock"), "{names:?}");
+    for name in ["doctor/notes", "images/tmp/x/notes", "probe/x/notes", "up.log"] {
+        fs::create_dir_all(foreign.path().join(name).parent().unwrap()).unwrap();
+        fs::write(foreign.path().join(name), "precious").unwrap();
+    }
+    let commands: [&[&str]; 7] = [
+        &["up"],
+        &["up", "-d"],
+        &["run", "--", "true"],
+        &["run", "some:1", "--", "true"],
+        &["image", "ls"],
+        &["image", "prune"],
+        &["doctor"],
+    ];
+    for command in commands {
+        refused(foreign.path(), command, "is no data directory of asb");
+    }
+    for name in ["doctor/notes", "images/tmp/x/notes", "probe/x/notes", "up.log"] {
+        assert_eq!(fs::read_to_string(foreign.path().join(name)).unwrap(), "precious", "{name}");
+    }
+    let mut names: Vec<_> = fs::read_dir(foreign.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["doctor", "images", "probe", "thesis.tex", "up.log"]);
     assert_nothing_left(foreign.path());
 }
 
