@@ -21,6 +21,8 @@ use crate::failure::hinted;
 const FORMAT: u32 = 1;
 const FILE: &str = "format.json";
 const STORE: &str = "store.redb";
+/// What a freshly made filesystem has at its top.
+const LOST_AND_FOUND: &str = "lost+found";
 /// There while a backup is restored.
 const RESTORING: &str = "restoring";
 /// How the directory begins in which `asb doctor` tries a network.
@@ -111,8 +113,8 @@ impl DataDir {
     /// Begins to restore into this directory, which must not be in use yet. Until [`DataDir::restored`] no engine starts
     /// here.
     pub fn begin_restore(&self) -> anyhow::Result<()> {
-        let is_lock = |name: &OsString| name == "lock";
-        if self.names()?.iter().any(|name| !is_lock(name)) {
+        let counts = |name: &OsString| name != "lock" && name != LOST_AND_FOUND && !is_half_written(name);
+        if self.names()?.iter().any(counts) {
             let message = format!("{} is not empty", self.path.display());
             return Err(hinted(
                 message,
@@ -156,7 +158,8 @@ impl DataDir {
             return Ok(format);
         }
         let names = self.names()?;
-        let foreign = names.iter().find(|name| !KNOWN.iter().any(|known| *name == known) && !is_hidden(name));
+        let is_ours = |name: &OsString| KNOWN.iter().any(|known| name == known) || is_half_written(name);
+        let foreign = names.iter().find(|name| !is_ours(name) && *name != LOST_AND_FOUND);
         match foreign {
             None => Ok(None),
             Some(name) => Err(hinted(
@@ -196,9 +199,10 @@ impl DataDir {
         serde_json::from_slice(&text).map(Some).map_err(damaged)
     }
 
-    /// A directory of the node that is not empty.
+    /// A directory of the node that has the files of a Pod, a volume or a sandbox.
     fn orphaned(&self) -> anyhow::Result<Option<&'static str>> {
-        for name in ["volumes", "pods", "sandboxes"] {
+        // What else is below `sandboxes` is made before there is a store: programs, and slots that end with their engine.
+        for name in ["volumes", "pods", "sandboxes/sandbox"] {
             if !names_in(&self.path.join(name))?.is_empty() {
                 return Ok(Some(name));
             }
@@ -211,9 +215,12 @@ impl DataDir {
     }
 }
 
-/// Half-written files of ours.
-fn is_hidden(name: &OsString) -> bool {
-    name.as_encoded_bytes().starts_with(b".")
+/// What an engine or a command that was cut off has left: a file under its first name (`.format.json.new`), or the
+/// directory of `asb doctor`.
+fn is_half_written(name: &OsString) -> bool {
+    let Some(name) = name.to_str() else { return false };
+    let file = name.strip_prefix('.').and_then(|name| name.strip_suffix(".new"));
+    file.is_some_and(|file| file == RESTORING || KNOWN.contains(&file)) || name.starts_with(DOCTOR)
 }
 
 fn names_in(directory: &Path) -> anyhow::Result<Vec<OsString>> {
@@ -268,6 +275,9 @@ mod tests {
             (vec![], false),
             (vec![("lock", ""), ("up.log", "x"), ("images/layers/x", "")], false),
             (vec![("format.json", earlier)], false),
+            (vec![("lost+found/x", ""), (".format.json.new", ""), (".doctor-1/x", "")], false),
+            // A first start that was killed before it had a store.
+            (vec![("sandboxes/slot/1/x", ""), ("sandboxes/bin/x/y", ""), ("store.redb", "")], false),
             (vec![("volumes/pvc-1/file", "data"), ("notes.txt", "the user's")], true),
             (vec![("volumes/pvc-1/file", "data"), ("format.json", earlier)], true),
         ] {
@@ -316,7 +326,9 @@ mod tests {
                 vec![("format.json", ours), ("store.redb", ""), ("pods/u/v", "data")],
                 "missing or empty, but pods",
             ),
-            (vec![("sandboxes/a/spec", "data")], "store.redb is missing or empty, but sandboxes"),
+            (vec![("sandboxes/sandbox/a/spec", "data")], "store.redb is missing or empty, but sandboxes"),
+            (vec![(".ssh/id_ed25519", "key")], "is no data directory of asb: it has \".ssh\""),
+            (vec![(".bashrc.new", "")], "is no data directory of asb: it has \".bashrc.new\""),
             (vec![("thesis.tex", "years of work")], "is no data directory of asb: it has \"thesis.tex\""),
             (vec![("restoring", ""), ("store.redb", "x")], "was cut off"),
             (vec![("format.json", ours), ("store.redb", "no store")], "failed to open the store"),
@@ -334,10 +346,31 @@ mod tests {
     fn a_backup_is_restored_into_a_new_directory_only() {
         let (_dir, used) = directory(&[("store.redb", "x")]);
         assert!(used.begin_restore().unwrap_err().to_string().contains("is not empty"));
-        let (_dir, fresh) = directory(&[("lock", "")]);
+        let (_dir, home) = directory(&[(".ssh/key", "x")]);
+        assert!(home.begin_restore().unwrap_err().to_string().contains("is not empty"));
+        let (_dir, fresh) = directory(&[("lock", ""), ("lost+found/x", "")]);
         fresh.begin_restore().unwrap();
         assert!(fresh.mark_as_ours().is_err(), "not before it is complete");
         fresh.restored().unwrap();
         fresh.mark_as_ours().unwrap();
+    }
+
+    #[test]
+    fn a_restore_that_is_cut_off_before_it_began_can_begin_again_and_one_after_that_is_refused() {
+        // Killed before the mark had its name: nothing was restored yet.
+        let (_dir, data_dir) = directory(&[("lock", ""), (".restoring.new", "")]);
+        data_dir.check().unwrap();
+        data_dir.begin_restore().unwrap();
+        for begin in [DataDir::mark_as_ours, DataDir::check, DataDir::begin_restore] {
+            assert!(begin(&data_dir).is_err());
+        }
+        assert!(data_dir.check().unwrap_err().to_string().contains("was cut off"));
+        // Killed when all was there but the mark: it says so itself.
+        let (dir, data_dir) = directory(&[]);
+        data_dir.begin_restore().unwrap();
+        asb_apiserver::backup::identify(dir.path()).unwrap();
+        data_dir.mark_restored().unwrap();
+        fs::write(dir.path().join(RESTORING), "").unwrap();
+        assert!(data_dir.mark_as_ours().unwrap_err().to_string().contains("was cut off"));
     }
 }
