@@ -52,3 +52,4 @@ pub use ground::Ground;
 pub use node::{Config, Error, Node};
 pub use pod::quantity::bytes as quantity_bytes;
 pub use pod::spec::LABEL_POD;
+pub use volume::is_ours;

@@ -3,6 +3,8 @@
 use std::path::Path;
 
 use asb_apiserver::backup::Stored;
+use k8s_openapi::api::core::v1::PersistentVolume;
+use kube::ResourceExt;
 use serde_json::{Value, json};
 
 /// Marks a Pod that the engine itself makes.
@@ -25,7 +27,7 @@ pub fn adapt(mut stored: Stored, node: &str, volumes: &Path) -> Option<Stored> {
                 object["status"] = json!({"phase": "Pending", "qosClass": object["status"]["qosClass"]});
             }
         }
-        "persistentvolumes" if object["spec"]["hostPath"]["path"].is_string() && is_ours(object) => {
+        "persistentvolumes" if has_files(object) => {
             let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
             object["spec"]["hostPath"]["path"] = json!(volumes.join(name));
         }
@@ -34,11 +36,17 @@ pub fn adapt(mut stored: Stored, node: &str, volumes: &Path) -> Option<Stored> {
     Some(stored)
 }
 
-/// Whether a PersistentVolume is a directory of the engine.
-pub fn is_ours(volume: &Value) -> bool {
-    let name = volume["metadata"]["name"].as_str().unwrap_or_default();
-    let path = volume["spec"]["hostPath"]["path"].as_str().map(Path::new);
-    path.is_some_and(|path| path.ends_with(Path::new("volumes").join(name)))
+/// Whether a PersistentVolume has a directory of the engine: one that the node has made, or that a user has written by hand
+/// for a directory that was retained.
+pub fn is_kept_here(volume: &PersistentVolume) -> bool {
+    let path = volume.spec.as_ref().and_then(|spec| Some(Path::new(&spec.host_path.as_ref()?.path)));
+    asb_node::is_ours(volume)
+        || path.is_some_and(|path| path.ends_with(Path::new("volumes").join(volume.name_any())))
+}
+
+/// The same for an object that may be anything.
+pub fn has_files(volume: &Value) -> bool {
+    serde_json::from_value(volume.clone()).is_ok_and(|volume| is_kept_here(&volume))
 }
 
 #[cfg(test)]

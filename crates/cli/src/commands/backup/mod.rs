@@ -12,6 +12,7 @@ mod adapt;
 mod create;
 mod manifest;
 mod restore;
+mod view;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

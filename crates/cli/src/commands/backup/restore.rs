@@ -14,7 +14,7 @@ use asb_runtime::Images;
 use asb_runtime::image::Record;
 use asb_runtime::tree::{self, Purpose};
 
-use super::adapt::{adapt, is_ours};
+use super::adapt::{adapt, has_files};
 use super::manifest::Manifest;
 use super::{IMAGES, LAYERS, OBJECTS, VOLUMES};
 use crate::data_dir::DataDir;
@@ -64,7 +64,7 @@ fn restore_objects(data_dir: &Path, backup: &Path, manifest: &Manifest) -> anyho
         stored.map_err(|error| failed = Some(error)).ok()
     });
     let objects = lines.filter_map(|stored| {
-        if stored.key.starts_with("persistentvolumes/") && is_ours(&stored.object) {
+        if stored.key.starts_with("persistentvolumes/") && has_files(&stored.object) {
             let name = stored.object["metadata"]["name"].as_str().unwrap_or_default();
             if !manifest.volumes.iter().any(|known| known == name) {
                 missing.insert(name.to_owned());
