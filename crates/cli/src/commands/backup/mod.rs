@@ -9,6 +9,7 @@
 //! ```
 
 mod adapt;
+mod check;
 mod create;
 mod manifest;
 mod restore;

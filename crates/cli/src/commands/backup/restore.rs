@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{DirBuilder, File};
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::process::ExitCode;
@@ -15,14 +15,17 @@ use asb_runtime::image::Record;
 use asb_runtime::tree::{self, Purpose};
 
 use super::adapt::{adapt, has_files};
+use super::check::check;
 use super::manifest::Manifest;
 use super::{IMAGES, LAYERS, OBJECTS, VOLUMES};
+use crate::commands::cp::tell_skipped;
 use crate::data_dir::DataDir;
 use crate::failure::hinted;
 
 pub fn run(data_dir: &DataDir, backup: &Path) -> anyhow::Result<ExitCode> {
     let manifest = Manifest::read(backup)?;
     manifest.verify(backup)?;
+    check_objects(backup, &manifest)?;
     data_dir.create()?;
     let Some(_lock) = data_dir.lock()? else {
         let message = format!("an engine runs in {}", data_dir.path().display());
@@ -32,7 +35,7 @@ pub fn run(data_dir: &DataDir, backup: &Path) -> anyhow::Result<ExitCode> {
     let missing =
         restore_objects(data_dir.path(), backup, &manifest).context("failed to restore the objects")?;
     for volume in &manifest.volumes {
-        restore_volume(data_dir.path(), backup, volume)
+        restore_volume(data_dir.path(), backup, &manifest, volume)
             .with_context(|| format!("failed to restore volume {volume}"))?;
     }
     restore_images(data_dir.path(), backup, &manifest).context("failed to restore the images")?;
@@ -53,16 +56,33 @@ pub fn run(data_dir: &DataDir, backup: &Path) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Checks every object before anything is made of them.
+fn check_objects(backup: &Path, manifest: &Manifest) -> anyhow::Result<()> {
+    for stored in objects(backup, manifest)? {
+        let stored = stored?;
+        check(&stored).map_err(|problem| {
+            let message = format!("{}: {}: {problem}", backup.join(OBJECTS).display(), stored.key);
+            hinted(message, "no engine stores such an object: `asb backup` has not made this backup")
+        })?;
+    }
+    Ok(())
+}
+
+/// The objects of a backup, one after the other.
+fn objects(
+    backup: &Path,
+    manifest: &Manifest,
+) -> anyhow::Result<impl Iterator<Item = anyhow::Result<Stored>>> {
+    let lines = BufReader::new(manifest.open(backup, OBJECTS)?).lines();
+    Ok(lines.map(|line| Ok(serde_json::from_str(&line?)?)))
+}
+
 /// Returns the volumes of the engine whose files the backup does not have.
 fn restore_objects(data_dir: &Path, backup: &Path, manifest: &Manifest) -> anyhow::Result<BTreeSet<String>> {
     let (node, volumes) = (Node::name(), data_dir.join(VOLUMES));
-    let file = File::open(backup.join(OBJECTS))?;
     let (mut missing, mut failed) = (BTreeSet::new(), None);
-    let lines = BufReader::new(file).lines().map_while(|line| {
-        let stored =
-            line.map_err(anyhow::Error::from).and_then(|line| Ok(serde_json::from_str::<Stored>(&line)?));
-        stored.map_err(|error| failed = Some(error)).ok()
-    });
+    let lines =
+        objects(backup, manifest)?.map_while(|stored| stored.map_err(|error| failed = Some(error)).ok());
     let objects = lines.filter_map(|stored| {
         if stored.key.starts_with("persistentvolumes/") && has_files(&stored.object) {
             let name = stored.object["metadata"]["name"].as_str().unwrap_or_default();
@@ -76,13 +96,17 @@ fn restore_objects(data_dir: &Path, backup: &Path, manifest: &Manifest) -> anyho
     failed.map_or(Ok(missing), Err)
 }
 
-fn restore_volume(data_dir: &Path, backup: &Path, name: &str) -> anyhow::Result<()> {
+fn restore_volume(data_dir: &Path, backup: &Path, manifest: &Manifest, name: &str) -> anyhow::Result<()> {
     let volumes = data_dir.join(VOLUMES);
     let into = volumes.join(name);
     DirBuilder::new().recursive(true).mode(0o700).create(&volumes)?;
     DirBuilder::new().mode(0o700).create(&into)?;
-    let archive = File::open(backup.join(VOLUMES).join(format!("{name}.tar")))?;
-    tree::unpack(BufReader::with_capacity(128 << 10, archive), &into, Purpose::Volume)?;
+    let archive = manifest.open(backup, &format!("{VOLUMES}/{name}.tar"))?;
+    let contents = tree::unpack(BufReader::with_capacity(128 << 10, archive), &into, Purpose::Volume)?;
+    if !contents.skipped.is_empty() {
+        eprintln!("warning: volume {name} did not come back as it was:");
+        tell_skipped(&contents);
+    }
     Ok(())
 }
 
@@ -90,8 +114,10 @@ fn restore_images(data_dir: &Path, backup: &Path, manifest: &Manifest) -> anyhow
     if !manifest.files.contains_key(IMAGES) {
         return Ok(());
     }
-    let records: Vec<Record> = serde_json::from_slice(&std::fs::read(backup.join(IMAGES))?)?;
+    let records: Vec<Record> = serde_json::from_reader(BufReader::new(manifest.open(backup, IMAGES)?))?;
     let images = Images::open(&data_dir.join("images"))?;
-    images.restore(&records, |hex| File::open(backup.join(LAYERS).join(format!("{hex}.tar"))))?;
+    images.restore(&records, |hex| {
+        manifest.open(backup, &format!("{LAYERS}/{hex}.tar")).map_err(io::Error::other)
+    })?;
     Ok(())
 }
