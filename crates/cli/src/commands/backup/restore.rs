@@ -14,7 +14,7 @@ use asb_runtime::Images;
 use asb_runtime::image::Record;
 use asb_runtime::tree::{self, Purpose};
 
-use super::adapt::{adapt, has_files};
+use super::adapt::{Here, adapt, has_files};
 use super::check::check;
 use super::manifest::Manifest;
 use super::{IMAGES, LAYERS, OBJECTS, VOLUMES};
@@ -25,15 +25,15 @@ use crate::failure::hinted;
 pub fn run(data_dir: &DataDir, backup: &Path) -> anyhow::Result<ExitCode> {
     let manifest = Manifest::read(backup)?;
     manifest.verify(backup)?;
-    check_objects(backup, &manifest)?;
+    let of_machine = check_objects(backup, &manifest)?;
     data_dir.create()?;
     let Some(_lock) = data_dir.lock()? else {
         let message = format!("an engine runs in {}", data_dir.path().display());
         return Err(hinted(message, "choose a new directory with --data-dir"));
     };
     data_dir.begin_restore()?;
-    let missing =
-        restore_objects(data_dir.path(), backup, &manifest).context("failed to restore the objects")?;
+    let missing = restore_objects(data_dir.path(), backup, &manifest, of_machine.as_deref())
+        .context("failed to restore the objects")?;
     for volume in &manifest.volumes {
         restore_volume(data_dir.path(), backup, &manifest, volume)
             .with_context(|| format!("failed to restore volume {volume}"))?;
@@ -56,16 +56,23 @@ pub fn run(data_dir: &DataDir, backup: &Path) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Checks every object before anything is made of them.
-fn check_objects(backup: &Path, manifest: &Manifest) -> anyhow::Result<()> {
+/// Checks every object before anything is made of them. Returns the name of the machine that they are of: the Node that was
+/// written last, for a directory may have been on several.
+fn check_objects(backup: &Path, manifest: &Manifest) -> anyhow::Result<Option<String>> {
+    let mut machine: Option<(u64, String)> = None;
     for stored in objects(backup, manifest)? {
         let stored = stored?;
         check(&stored).map_err(|problem| {
             let message = format!("{}: {}: {problem}", backup.join(OBJECTS).display(), stored.key);
             hinted(message, "no engine stores such an object: `asb backup` has not made this backup")
         })?;
+        if let Some(name) = stored.key.strip_prefix("nodes//") {
+            let written = stored.object["metadata"]["resourceVersion"].as_str();
+            let written = written.and_then(|text| text.parse().ok()).unwrap_or_default();
+            machine = machine.max(Some((written, name.to_owned())));
+        }
     }
-    Ok(())
+    Ok(machine.map(|(_, name)| name))
 }
 
 /// The objects of a backup, one after the other.
@@ -78,8 +85,14 @@ fn objects(
 }
 
 /// Returns the volumes of the engine whose files the backup does not have.
-fn restore_objects(data_dir: &Path, backup: &Path, manifest: &Manifest) -> anyhow::Result<BTreeSet<String>> {
+fn restore_objects(
+    data_dir: &Path,
+    backup: &Path,
+    manifest: &Manifest,
+    instead_of: Option<&str>,
+) -> anyhow::Result<BTreeSet<String>> {
     let (node, volumes) = (Node::name(), data_dir.join(VOLUMES));
+    let here = Here { node: &node, volumes: &volumes, instead_of };
     let (mut missing, mut failed) = (BTreeSet::new(), None);
     let lines =
         objects(backup, manifest)?.map_while(|stored| stored.map_err(|error| failed = Some(error)).ok());
@@ -90,7 +103,7 @@ fn restore_objects(data_dir: &Path, backup: &Path, manifest: &Manifest) -> anyho
                 missing.insert(name.to_owned());
             }
         }
-        adapt(stored, &node, &volumes)
+        adapt(stored, &here)
     });
     asb_apiserver::backup::restore(data_dir, manifest.revision, objects)?;
     failed.map_or(Ok(missing), Err)
