@@ -168,15 +168,16 @@ impl<W: Write> Packer<W> {
     fn file(&mut self, path: &Path, opened: BorrowedFd<'_>, stat: &Stat) -> io::Result<()> {
         let mut records = attributes(opened)?;
         let size = stat.st_size as u64;
-        let mut header = header(stat, tar::EntryType::Regular);
         let file = File::from(opened.try_clone_to_owned()?);
         let segments = match self.source {
             Source::Volume => stretches(opened, stat)?,
             Source::Tree | Source::Layer => None,
         };
         let map = segments.as_deref().map(map).unwrap_or_default();
+        let mut header = header(stat, tar::EntryType::Regular);
         if segments.is_some() {
-            // As GNU tar writes it (pax, 1.0), and reads it.
+            // As GNU tar writes it (pax, 1.0), and reads it: only below a POSIX header.
+            header = as_posix(header);
             let realsize = size.to_string();
             for (name, value) in [("major", "1"), ("minor", "0"), ("realsize", &realsize)] {
                 records.push((format!("GNU.sparse.{name}"), value.into()));
@@ -249,6 +250,12 @@ fn map(segments: &[Segment]) -> Vec<u8> {
 fn open(item: &Item<'_>, flags: OFlags) -> Result<std::os::fd::OwnedFd, Errno> {
     let flags = flags | OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
     openat(item.parent, item.name, flags, Mode::empty())
+}
+
+fn as_posix(mut header: tar::Header) -> tar::Header {
+    let posix = tar::Header::new_ustar();
+    header.as_mut_bytes()[257..265].copy_from_slice(&posix.as_bytes()[257..265]);
+    header
 }
 
 fn header(stat: &Stat, kind: tar::EntryType) -> tar::Header {
