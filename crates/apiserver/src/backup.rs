@@ -21,7 +21,7 @@ pub const PATH: &str = "/asb/v1/objects";
 /// One object of a copy.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Stored {
-    /// `COLLECTION/NAMESPACE/NAME`, e.g. `pods/default/web`; without a namespace `COLLECTION/NAME`.
+    /// `COLLECTION/NAMESPACE/NAME`, e.g. `pods/default/web`; without a namespace `COLLECTION//NAME`.
     pub key: String,
     pub object: Value,
 }
@@ -54,4 +54,17 @@ pub fn restore(data_dir: &Path, revision: u64, objects: impl Iterator<Item = Sto
     let path = data_dir.join("store.redb");
     let rows = objects.map(|stored| (stored.key, stored.object));
     store::make(&path, revision, rows).map_err(|source| Error::Store { path, source })
+}
+
+/// The number of the store of a data directory, which is made if it has none. By chance: no other store has it.
+///
+/// An error for a store that is not readable, or that is older than what its directory had before. No engine may have
+/// the directory.
+pub fn identify(data_dir: &Path) -> Result<u64, Error> {
+    let path = data_dir.join("store.redb");
+    match store::identify(&path) {
+        Ok((store, Ok(_))) => Ok(store),
+        Ok((_, Err(unfit))) => Err(Error::Unfit { path, unfit }),
+        Err(source) => Err(Error::Store { path, source }),
+    }
 }

@@ -102,6 +102,8 @@ pub enum Error {
         #[source]
         source: redb::Error,
     },
+    #[error("the store {path} is not the one that the directory had last: {unfit}")]
+    Unfit { path: PathBuf, unfit: store::Unfit },
     #[error("failed to set up {what}: {message}")]
     Setup { what: String, message: String },
     #[error("failed to read or write {path}")]

@@ -16,6 +16,7 @@ const START: Duration = Duration::from_secs(30);
 
 /// The engine that runs; one is started with these options when there is none.
 pub async fn engine(data_dir: &DataDir, options: &[String]) -> anyhow::Result<Engine> {
+    data_dir.check()?;
     data_dir.create()?;
     let until = Instant::now() + START;
     loop {
@@ -80,6 +81,8 @@ async fn config(kubeconfig: &std::path::Path) -> anyhow::Result<kube::Config> {
 /// Starts `asb up` in the background and waits until it is ready.
 pub fn start(data_dir: &DataDir, options: &[String]) -> anyhow::Result<Engine> {
     use std::os::unix::fs::OpenOptionsExt;
+    // Before the first file is written: the directory may be anyone's.
+    data_dir.check()?;
     let log =
         std::fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(data_dir.log());
     let log = log.with_context(|| format!("failed to open {}", data_dir.log().display()))?;

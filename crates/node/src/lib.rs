@@ -55,3 +55,4 @@ pub use name::node_name;
 pub use node::{Config, Error, Node};
 pub use pod::quantity::bytes as quantity_bytes;
 pub use pod::spec::LABEL_POD;
+pub use volume::is_ours;

@@ -22,6 +22,7 @@ use tokio::sync::oneshot;
 
 use super::Shared;
 use super::journal::Journal;
+use super::mark::Mark;
 use super::state::Change;
 
 /// Objects by revision, not by name: new ones land side by side on the last pages, so a commit writes few of them.
@@ -32,6 +33,8 @@ pub(super) const REVISION: &str = "revision-ceiling";
 /// By chance, once: tells whose journal a journal is.
 pub(super) const STORE: &str = "store";
 
+/// A database that is being made.
+const FRESH: &str = ".store.redb.new";
 /// Changes in one record.
 const BATCH: usize = 512;
 /// Between two attempts at a write that fails.
@@ -52,6 +55,7 @@ pub(super) struct Disk {
     pub db: Option<Database>,
     pub shared: Arc<Shared>,
     pub journal: Journal,
+    pub mark: Mark,
     /// In the journal, and not yet in the database.
     pub pending: Vec<Arc<Change>>,
 }
@@ -70,6 +74,26 @@ pub(super) fn open(path: &Path) -> Result<Database, redb::Error> {
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
     let file = file.map_err(redb::StorageError::Io)?;
     Ok(Database::builder().set_cache_size(CACHE_BYTES).create_file(file)?)
+}
+
+/// The same; a database that is not there is made under another name first, so that a start that is cut short, or meets a
+/// full disk, leaves no half of one.
+pub(super) fn open_or_make(path: &Path) -> Result<Database, redb::Error> {
+    let io = redb::StorageError::Io;
+    if std::fs::metadata(path).is_ok_and(|file| file.len() > 0) {
+        return open(path);
+    }
+    let fresh = path.with_file_name(FRESH);
+    match std::fs::remove_file(&fresh) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(io(error).into()),
+        _ => {}
+    }
+    let database = open(&fresh)?;
+    identify(&database)?;
+    let named = std::fs::rename(&fresh, path)
+        .and_then(|()| std::fs::File::open(path.parent().unwrap_or(path))?.sync_all());
+    named.map_err(io)?;
+    Ok(database)
 }
 
 /// Gives a database that has none a number by which its journal knows it.
@@ -94,6 +118,7 @@ impl Disk {
                 continue;
             }
             self.tidy();
+            self.mark.sync();
             // The file is closed before anyone is told, so that it can be opened again at once.
             drop(self);
             if let Some(reply) = batch.stop {
@@ -208,7 +233,9 @@ impl Disk {
             }
             transaction.open_table(NUMBERS)?.insert(REVISION, last)?;
         }
-        Ok(transaction.commit()?)
+        transaction.commit()?;
+        self.mark.set(last);
+        Ok(())
     }
 }
 

@@ -62,6 +62,16 @@ impl Journal {
         Ok((Self { file, store, end, record: Vec::new() }, kept))
     }
 
+    /// The revisions that the journal of a store has after one, in their order. Changes nothing.
+    pub fn revisions(path: &Path, store: u64, after: u64) -> io::Result<Vec<u64>> {
+        let text = match std::fs::read(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            text => text?,
+        };
+        let revisions = read(&text, store).0.into_iter().map(|change| change.revision);
+        Ok(revisions.filter(|revision| *revision > after).collect())
+    }
+
     /// Begins anew: the database has everything.
     pub fn restart(&mut self) {
         self.end = 0;

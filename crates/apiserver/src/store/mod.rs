@@ -7,7 +7,9 @@ mod backup;
 mod cursor;
 mod disk;
 mod entry;
+mod identity;
 mod journal;
+mod mark;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -24,11 +26,13 @@ use tokio::sync::{oneshot, watch};
 pub(crate) use backup::make;
 pub(crate) use cursor::Cursor;
 pub(crate) use entry::{Draft, Entry, Key, Meta};
+pub(crate) use identity::{Unfit, identify};
 pub(crate) use state::{Change, Compacted};
 pub(crate) use write::{Expect, Op, Write, WriteError};
 
 use disk::{Command, Disk, NUMBERS, OBJECTS, REVISION};
 use journal::{Journal, Kept};
+use mark::Mark;
 use state::State;
 
 /// Called for every change, under the store's lock: it must be quick and must not call back.
@@ -87,12 +91,13 @@ impl Shared {
 
 impl Store {
     pub fn open(path: &Path, fields: Fields, tap: Tap) -> Result<Self, redb::Error> {
-        let db = disk::open(path)?;
-        let Loaded { state, journal, pending } = load(&db, &path.with_extension("journal"), fields)?;
+        let db = disk::open_or_make(path)?;
+        let Loaded { state, journal, mark, pending } = load(&db, path, fields)?;
         let progress = watch::Sender::new(Progress { settled: state.settled, failure: None });
         let shared = Arc::new(Shared { state: RwLock::new(state), tap, progress });
         let (queue, commands) = mpsc::channel();
-        let disk = Disk { path: path.to_owned(), db: Some(db), shared: shared.clone(), journal, pending };
+        let disk =
+            Disk { path: path.to_owned(), db: Some(db), shared: shared.clone(), journal, mark, pending };
         std::thread::Builder::new()
             .name("store-disk".into())
             .spawn(move || disk.run(commands))
@@ -198,15 +203,21 @@ impl Store {
 struct Loaded {
     state: State,
     journal: Journal,
+    mark: Mark,
     /// In the journal, and not yet in the database.
     pending: Vec<Arc<Change>>,
 }
 
-fn load(db: &Database, journal: &Path, fields: Fields) -> Result<Loaded, redb::Error> {
+fn load(db: &Database, path: &Path, fields: Fields) -> Result<Loaded, redb::Error> {
     let store = disk::identify(db)?;
     let transaction = db.begin_read()?;
     let saved = transaction.open_table(NUMBERS)?.get(REVISION)?.map_or(0, |value| value.value());
-    let (journal, kept) = Journal::open(journal, store, saved).map_err(redb::StorageError::Io)?;
+    let (journal, kept) =
+        Journal::open(&path.with_extension("journal"), store, saved).map_err(redb::StorageError::Io)?;
+    let (mark, reached) =
+        Mark::open(&path.with_extension("mark"), store, saved).map_err(redb::StorageError::Io)?;
+    let revisions: Vec<u64> = kept.iter().map(|change| change.revision).collect();
+    identity::check(saved, &revisions, reached).map_err(|unfit| redb::Error::Corrupted(unfit.to_string()))?;
     let revision = kept.last().map_or(saved, |last| last.revision);
     let mut state = State::at(revision);
 
@@ -238,7 +249,7 @@ fn load(db: &Database, journal: &Path, fields: Fields) -> Result<Loaded, redb::E
             state.replay(kept.revision, shared(key), entry).ok_or_else(|| unreadable(kept.revision))?,
         ));
     }
-    Ok(Loaded { state, journal, pending })
+    Ok(Loaded { state, journal, mark, pending })
 }
 
 /// What a change of the journal did to which object; `None` for one that was deleted.

@@ -58,7 +58,8 @@ async fn refusing_disk_is_asked_again_and_nothing_is_lost_or_taken_in_meanwhile(
     let path = home.join("store.redb");
     let (journal, _) = Journal::open(&dir.path().join("journal"), 0, 0).expect("made");
     let shared = store.shared.clone();
-    let disk = Disk { path: path.clone(), db: None, shared, journal, pending: Vec::new() };
+    let (mark, _) = Mark::open(&dir.path().join("mark"), 0, 0).expect("made");
+    let disk = Disk { path: path.clone(), db: None, shared, journal, mark, pending: Vec::new() };
     let thread = std::thread::spawn(move || disk.run(commands));
     // Too large for the journal.
     let entry = put_sized(&store, "a", 2 << 20).expect("the disk has not been asked");
@@ -156,4 +157,52 @@ async fn more_than_the_journal_holds_is_all_there_after_a_crash() {
     };
     assert_eq!(bytes(&after), bytes(&store));
     assert_eq!(bytes(&after).len(), 26);
+}
+
+#[tokio::test]
+async fn an_older_copy_of_the_database_is_refused_with_and_without_the_journal_of_the_newer_one() {
+    let [dir, aside] = std::array::from_fn(|_| tempfile::tempdir().expect("a directory"));
+    let path = dir.path().join("store.redb");
+    let (number, _) = identify(&path).expect("made");
+    let write = async |name: &str| {
+        let store = open(&path);
+        let entry = put(&store, name).expect("written");
+        store.stop().await;
+        entry.revision
+    };
+    let old = write("old").await;
+    std::fs::copy(&path, aside.path().join("store.redb")).expect("copied");
+    assert_eq!(identify(&path).expect("readable"), (number, Ok(old)));
+    write("new").await;
+    let new = write("newer").await;
+    assert_eq!(identify(&path).expect("readable"), (number, Ok(new)));
+
+    std::fs::copy(aside.path().join("store.redb"), &path).expect("copied back");
+    let refused = || Store::open(&path, |_| &[], Box::new(|_| {})).err().expect("refused").to_string();
+    assert_eq!(identify(&path).expect("readable"), (number, Err(Unfit::Gap { has: old, next: new })));
+    assert!(refused().contains("its journal goes on at"), "{}", refused());
+    std::fs::remove_file(path.with_extension("journal")).expect("removed");
+    assert_eq!(identify(&path).expect("readable"), (number, Err(Unfit::Behind { has: old, reached: new })));
+    assert!(refused().contains("was at revision"), "{}", refused());
+    // Where nothing is known of a newer one, it is what there is.
+    std::fs::remove_file(path.with_extension("mark")).expect("removed");
+    assert_eq!(identify(&path).expect("readable"), (number, Ok(old)));
+    assert_eq!(open(&path).list("things", "").entries.len(), 1);
+}
+
+#[tokio::test]
+async fn a_database_is_never_seen_half_made() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("store.redb");
+    // Of a start that was killed, or met a full disk, in the middle of it.
+    std::fs::write(dir.path().join(".store.redb.new"), vec![0; 4096]).expect("written");
+    std::fs::write(&path, "").expect("written");
+    let (number, _) = identify(&path).expect("made");
+    assert_eq!(identify(&path).expect("readable"), (number, Ok(0)));
+    let names: Vec<_> = std::fs::read_dir(dir.path())
+        .expect("readable")
+        .map(|it| it.expect("an entry").file_name())
+        .collect();
+    assert_eq!(names, ["store.redb"]);
+    open(&path).stop().await;
 }

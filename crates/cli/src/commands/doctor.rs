@@ -13,7 +13,7 @@ use asb_runtime::{powers, rootless};
 use serde::Serialize;
 
 use crate::args::Doctor;
-use crate::data_dir::DataDir;
+use crate::data_dir::{DOCTOR, DataDir};
 
 #[derive(Debug, Serialize)]
 struct Report {
@@ -30,6 +30,7 @@ struct Runtime {
 }
 
 pub async fn run(data_dir: &DataDir, doctor: &Doctor) -> anyhow::Result<ExitCode> {
+    data_dir.check()?;
     data_dir.create()?;
     let mut facts = machine::facts();
     facts.push(network(data_dir.path()).await?);
@@ -51,9 +52,9 @@ pub async fn run(data_dir: &DataDir, doctor: &Doctor) -> anyhow::Result<ExitCode
 
 /// Makes a network as the engine would, and removes it.
 async fn network(data_dir: &Path) -> anyhow::Result<Fact> {
-    let place = data_dir.join("doctor");
-    std::fs::create_dir_all(&place).with_context(|| format!("failed to make {}", place.display()))?;
-    let of_its_own = place.clone();
+    let place = tempfile::Builder::new().prefix(DOCTOR).tempdir_in(data_dir);
+    let place = place.with_context(|| format!("failed to make a directory in {}", data_dir.display()))?;
+    let of_its_own = place.path().to_owned();
     let tried = tokio::task::spawn_blocking(move || -> anyhow::Result<()> {
         let open = || Ok(Network::open(&of_its_own, &[]).and_then(Network::close)?);
         match powers::here().is_rootless() {
@@ -62,7 +63,7 @@ async fn network(data_dir: &Path) -> anyhow::Result<Fact> {
         }
     });
     let tried = tried.await?;
-    std::fs::remove_dir_all(&place).with_context(|| format!("failed to remove {}", place.display()))?;
+    place.close().context("failed to remove what the network left")?;
     let outside = powers::here().is_rootless().then(Outside::find);
     Ok(judge(tried.map_err(|error| format!("{error:#}")), outside))
 }

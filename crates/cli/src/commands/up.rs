@@ -23,12 +23,13 @@ pub async fn run(data_dir: &DataDir, up: Up) -> anyhow::Result<ExitCode> {
         // A session of our own: the terminal that started us may go.
         let _ = rustix::process::setsid();
     }
+    data_dir.check()?;
     data_dir.create()?;
     let Some(_lock) = data_dir.lock()? else {
         let message = format!("an engine already runs in {}", data_dir.path().display());
         return Err(hinted(message, "use it (`asb ps`), or choose another --data-dir"));
     };
-    data_dir.claim()?;
+    data_dir.mark_as_ours()?;
     raise_descriptors();
     data_dir.withdraw().context("failed to remove the announcement of the engine before")?;
     let last = data_dir.last_engine();
@@ -73,6 +74,7 @@ fn raise_descriptors() {
 }
 
 fn detach(data_dir: &DataDir, up: &Up) -> anyhow::Result<ExitCode> {
+    data_dir.check()?;
     data_dir.create()?;
     let engine = match data_dir.is_free()? {
         true => {

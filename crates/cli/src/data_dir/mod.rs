@@ -3,10 +3,10 @@
 //! | name | what |
 //! |---|---|
 //! | `lock` | held by the running engine |
-//! | `format.json` | which versions can use the directory (`format`) |
+//! | `format.json` | which versions can use the directory, and which store belongs to it (`format`) |
 //! | `engine.json` | where the running engine listens; there only while it is ready |
 //! | `last.json` | where the last engine listened, so that the next one can listen there again |
-//! | `kubeconfig`, `pki/`, `store.redb`, `store.journal` | the Kubernetes API |
+//! | `kubeconfig`, `pki/`, `store.redb`, `store.journal`, `store.mark` | the Kubernetes API |
 //! | `api.sock` | the same API, for `asb` by the same user |
 //! | `router.token` | what callers of the router must send |
 //! | `router.key` | signs the links of `asb link`; without the file all links end with the next engine |
@@ -18,6 +18,8 @@
 //! | `up.log` | output of an engine that was started in the background |
 
 mod format;
+
+pub use format::DOCTOR;
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};

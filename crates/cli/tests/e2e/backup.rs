@@ -1,11 +1,13 @@
 //! `asb backup` and `asb restore`: what users stored comes back elsewhere, and nothing is ever overwritten.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Output;
 
 use asb_testing::assert_nothing_left;
 use serde_json::{Value, json};
+use sha2::Digest;
 
 use crate::engine::{Engine, asb_in, stdout, text, up};
 use crate::image::root_directory;
@@ -38,6 +40,12 @@ fn objects_volumes_and_images_of_a_running_engine_come_back_elsewhere() {
         "echo kept > /data/file && chown 12:34 /data/file && chmod 640 /data/file && ln -s file /data/link";
     stdout(&engine.asb(&["exec", "keeper", "--", "sh", "-c", script]));
     stdout(&engine.kubectl(&["create", "secret", "generic", "word", "--from-literal=word=hidden"]));
+    stdout(&engine.kubectl(&["label", "node", "--all", "disk=fast"]));
+    let pv = stdout(&engine.kubectl(&["get", "pvc/data-keeper", "-o", "jsonpath={.spec.volumeName}"]));
+    // As a sandbox has it that runs as such a user.
+    let openshift = engine.data_dir.path().join("volumes").join(&pv).join("openshift");
+    fs::File::create(&openshift).unwrap().set_len(1 << 30).unwrap();
+    std::os::unix::fs::chown(&openshift, Some(1_000_650_000), Some(1_000_650_000)).unwrap();
     let (claim, sandbox) = (uid(&engine, "pvc/data-keeper"), uid(&engine, "sandbox/keeper"));
 
     let backup = aside.path().join("backup");
@@ -46,6 +54,8 @@ fn objects_volumes_and_images_of_a_running_engine_come_back_elsewhere() {
     let manifest: Value = serde_json::from_str(&stdout(&made)).unwrap();
     assert_eq!(manifest["images"], json!(["tools:1"]), "{manifest}");
     assert_eq!(manifest["inUse"], manifest["volumes"], "{manifest}");
+    let archive = backup.join("volumes").join(format!("{pv}.tar"));
+    assert!(archive.metadata().unwrap().len() < 1 << 20, "holes are not written out");
     let again = engine.asb(&["backup", directory]);
     assert!(!again.status.success() && text(&again).contains("not an empty directory"), "{}", text(&again));
     // What comes after the backup is not in it.
@@ -69,6 +79,10 @@ fn objects_volumes_and_images_of_a_running_engine_come_back_elsewhere() {
         "cat /data/link; stat -c '%u %g %a' /data/file",
     ]));
     assert_eq!(seen, "kept\n12 34 640\n");
+    let openshift = engine.data_dir.path().join("volumes").join(&pv).join("openshift").metadata().unwrap();
+    assert_eq!((openshift.uid(), openshift.gid(), openshift.len()), (1_000_650_000, 1_000_650_000, 1 << 30));
+    let nodes = stdout(&engine.kubectl(&["get", "nodes", "-l", "disk=fast", "-o", "name"]));
+    assert_eq!(nodes.lines().count(), 1, "{nodes}");
     assert_eq!((uid(&engine, "pvc/data-keeper"), uid(&engine, "sandbox/keeper")), (claim, sandbox));
     let word = stdout(&engine.kubectl(&["get", "secret/word", "-o", "jsonpath={.data.word}"]));
     assert_eq!(word, "aGlkZGVu");
@@ -149,8 +163,173 @@ fn a_backup_or_data_directory_that_is_damaged_newer_or_foreign_is_refused_and_le
 
     let foreign = tempfile::tempdir().unwrap();
     fs::write(foreign.path().join("thesis.tex"), "years of work").unwrap();
-    refused(foreign.path(), &["up"], "is no data directory of asb");
-    let names: Vec<_> = fs::read_dir(foreign.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
-    assert!(names.iter().all(|name| name == "thesis.tex" || name == "lock"), "{names:?}");
+    for name in ["doctor/notes", "images/tmp/x/notes", "probe/x/notes", "up.log"] {
+        fs::create_dir_all(foreign.path().join(name).parent().unwrap()).unwrap();
+        fs::write(foreign.path().join(name), "precious").unwrap();
+    }
+    let commands: [&[&str]; 7] = [
+        &["up"],
+        &["up", "-d"],
+        &["run", "--", "true"],
+        &["run", "some:1", "--", "true"],
+        &["image", "ls"],
+        &["image", "prune"],
+        &["doctor"],
+    ];
+    for command in commands {
+        refused(foreign.path(), command, "is no data directory of asb");
+    }
+    for name in ["doctor/notes", "images/tmp/x/notes", "probe/x/notes", "up.log"] {
+        assert_eq!(fs::read_to_string(foreign.path().join(name)).unwrap(), "precious", "{name}");
+    }
+    let mut names: Vec<_> = fs::read_dir(foreign.path()).unwrap().map(|it| it.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["doctor", "images", "probe", "thesis.tex", "up.log"]);
     assert_nothing_left(foreign.path());
+}
+
+#[test]
+fn an_older_copy_of_the_store_or_that_of_another_directory_is_refused_and_no_sandbox_is_lost() {
+    let mut engine = Engine::start();
+    let data_dir = engine.data_dir.path().to_owned();
+    let (store, aside) = (data_dir.join("store.redb"), tempfile::tempdir().unwrap());
+    let keep = |name: &str| fs::copy(&store, aside.path().join(name)).unwrap();
+    stdout(&engine.asb(&["down"]));
+    keep("old");
+    engine.restart();
+    stdout(&engine.kubectl_apply(KEEPER));
+    ready(&engine);
+    stdout(&engine.asb(&["exec", "keeper", "--", "sh", "-c", "echo kept | tee /data/file > /root/file"]));
+    stdout(&engine.asb(&["down"]));
+    // The journal of one life of the engine can hold all that an older copy lacks; that of the next one cannot.
+    engine.restart();
+    stdout(&engine.kubectl(&["create", "configmap", "later"]));
+    stdout(&engine.asb(&["down"]));
+    keep("new");
+    let other = Engine::start();
+    stdout(&other.asb(&["down"]));
+    fs::copy(other.data_dir.path().join("store.redb"), aside.path().join("other")).unwrap();
+    assert_nothing_left(other.data_dir.path());
+
+    for (name, message) in
+        [("old", "is not the one that the directory had last"), ("other", "of another directory")]
+    {
+        fs::copy(aside.path().join(name), &store).unwrap();
+        let refused = asb(&data_dir, &["up"]);
+        assert!(!refused.status.success() && text(&refused).contains(message), "{name}: {}", text(&refused));
+        assert!(
+            text(&refused).contains("hint: ") && text(&refused).contains("asb restore"),
+            "{}",
+            text(&refused)
+        );
+        assert_eq!(
+            fs::read(&store).unwrap(),
+            fs::read(aside.path().join(name)).unwrap(),
+            "{name} was changed"
+        );
+    }
+    fs::copy(aside.path().join("old"), &store).unwrap();
+    fs::rename(data_dir.join("store.journal"), aside.path().join("journal")).unwrap();
+    let refused = asb(&data_dir, &["up"]);
+    assert!(!refused.status.success() && text(&refused).contains("was at revision"), "{}", text(&refused));
+    fs::rename(aside.path().join("journal"), data_dir.join("store.journal")).unwrap();
+    fs::copy(aside.path().join("new"), &store).unwrap();
+    engine.restart();
+    ready(&engine);
+    let kept = stdout(&engine.asb(&["exec", "keeper", "--", "cat", "/data/file", "/root/file"]));
+    assert_eq!(kept, "kept\nkept\n", "the sandbox went on all the time");
+    engine.stop();
+}
+
+#[test]
+fn a_backup_that_attacks_is_refused_before_anything_is_made() {
+    let engine = Engine::start();
+    stdout(&engine.kubectl_apply(KEEPER));
+    ready(&engine);
+    let aside = tempfile::tempdir().unwrap();
+    let backup = aside.path().join("backup");
+    stdout(&engine.asb(&["backup", "--volumes", backup.to_str().unwrap()]));
+    engine.stop();
+    let victim = aside.path().join("victim");
+    fs::write(&victim, "precious").unwrap();
+    let manifest: Value = serde_json::from_slice(&fs::read(backup.join("backup.json")).unwrap()).unwrap();
+    let objects = fs::read_to_string(backup.join("objects.jsonl")).unwrap();
+    let volume = manifest["volumes"][0].as_str().unwrap();
+    let archive = format!("volumes/{volume}.tar");
+    let whole = fs::read(backup.join(&archive)).unwrap();
+    // A backup that says of itself that it is whole.
+    let restore = |objects: &str, archive_text: &[u8], change: &dyn Fn(&mut Value)| {
+        fs::write(backup.join("objects.jsonl"), objects).unwrap();
+        fs::write(backup.join(&archive), archive_text).unwrap();
+        let mut manifest = manifest.clone();
+        for (name, text) in [("objects.jsonl", objects.as_bytes()), (&*archive, archive_text)] {
+            let digest: String =
+                sha2::Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect();
+            manifest["files"][name] = digest.into();
+        }
+        change(&mut manifest);
+        fs::write(backup.join("backup.json"), manifest.to_string()).unwrap();
+        let data_dir = aside.path().join("new");
+        let done = asb(&data_dir, &["restore", backup.to_str().unwrap()]);
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
+        assert!(!aside.path().join("escaped").exists());
+        (done, data_dir)
+    };
+    let unchanged = |_: &mut Value| {};
+
+    let object = |key: &str, object: Value| format!("{objects}{}\n", json!({"key": key, "object": object}));
+    let above = json!({"metadata": {"name": "..", "uid": "1", "resourceVersion": "1"}, "spec": {}});
+    let bound = json!({
+        "metadata": {"name": "d", "namespace": "default", "uid": "1", "resourceVersion": "1"},
+        "spec": {"volumeName": ".."}, "status": {"phase": "Bound"},
+    });
+    for (objects, message) in [
+        (object("persistentvolumes//..", above), "metadata.name"),
+        (object("persistentvolumeclaims/default/d", bound), "spec.volumeName"),
+    ] {
+        let (done, data_dir) = restore(&objects, &whole, &unchanged);
+        assert!(!done.status.success() && text(&done).contains(message), "{}", text(&done));
+        assert!(!data_dir.exists());
+    }
+    let named = |manifest: &mut Value| manifest["files"]["../victim"] = "0".into();
+    let (done, data_dir) = restore(&objects, &whole, &named);
+    assert!(!done.status.success() && text(&done).contains("is no file of a backup"), "{}", text(&done));
+    assert!(!data_dir.exists());
+
+    use tar::EntryType::{Char, Link, Regular, Symlink};
+    let tar = |entries: &[(tar::EntryType, &str, &str)]| {
+        let mut builder = tar::Builder::new(Vec::new());
+        for (kind, name, contents) in entries {
+            let mut header = tar::Header::new_gnu();
+            header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+            header.set_entry_type(*kind);
+            header.set_mode(0o644);
+            let is_file = *kind == Regular;
+            if !is_file {
+                header.as_old_mut().linkname[..contents.len()].copy_from_slice(contents.as_bytes());
+            }
+            let data = if is_file { contents } else { "" };
+            header.set_size(data.len() as u64);
+            header.set_cksum();
+            builder.append(&header, data.as_bytes()).unwrap();
+        }
+        builder.into_inner().unwrap()
+    };
+    let outside = victim.to_str().unwrap();
+    for (entries, restored) in [
+        (&[(Regular, "../../../escaped", "x")][..], false),
+        (&[(Link, "hard", outside)], false),
+        (&[(Symlink, "link", outside), (Regular, "link", "evil")], true),
+        (&[(Symlink, "out", aside.path().to_str().unwrap()), (Regular, "out/victim", "evil")], false),
+        (&[(Regular, "/escaped", "x")], true),
+        (&[(Char, "device", "")], true),
+    ] {
+        let (done, data_dir) = restore(&objects, &tar(entries), &unchanged);
+        assert_eq!(done.status.success(), restored, "{entries:?}: {}", text(&done));
+        assert!(!data_dir.join("volumes").join(volume).join("device").exists());
+        if entries[0].0 == Char {
+            assert!(text(&done).contains("did not come back as it was"), "{}", text(&done));
+        }
+        fs::remove_dir_all(data_dir).unwrap();
+    }
 }

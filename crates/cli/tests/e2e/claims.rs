@@ -564,3 +564,50 @@ async fn a_policy_that_is_changed_in_the_last_moment_holds() {
     }
     tokio::task::spawn_blocking(|| engine.stop()).await.unwrap();
 }
+
+/// Before claims and volumes had finalizers, before volumes were marked, and before there was `format.json`.
+#[test]
+fn a_data_directory_of_an_earlier_version_starts_and_loses_nothing() {
+    let mut engine = Engine::start();
+    stdout(&engine.kubectl_apply(KEEPER));
+    ready(&engine, "sandbox/keeper");
+    inside(&engine, "keeper", "echo kept | tee /data/file > /root/file");
+    let bare = pod_with_data(&engine, "bare");
+    let volume = get(&engine, "pvc/data-keeper", "{.spec.volumeName}");
+    let unfinalized = r#"{"metadata":{"finalizers":null}}"#;
+    for (claim, volume) in [("pvc/data-keeper", &volume), ("pvc/bare", &bare)] {
+        patch(&engine, claim, unfinalized);
+        let unmarked = r#"{"metadata":{"finalizers":null,"annotations":null}}"#;
+        patch(&engine, &format!("pv/{volume}"), unmarked);
+    }
+    stdout(&engine.asb(&["down"]));
+    let data_dir = engine.data_dir.path().to_owned();
+    for file in ["format.json", "store.mark"] {
+        fs::remove_file(data_dir.join(file)).unwrap();
+    }
+    engine.restart();
+    let format: Value = serde_json::from_slice(&fs::read(data_dir.join("format.json")).unwrap()).unwrap();
+    assert!(format["store"].is_string(), "{format}");
+    for kill in [false, true] {
+        ready(&engine, "sandbox/keeper");
+        ready(&engine, "pod/bare");
+        assert_eq!(inside(&engine, "keeper", "cat /data/file /root/file"), "kept\nkept\n");
+        assert_eq!(inside(&engine, "bare", "cat /data/file"), "kept\n");
+        if kill {
+            engine.kill();
+            engine.restart();
+        }
+    }
+    // Their claims are deleted while they run.
+    delete(&engine, &["pvc/data-keeper", "pvc/bare", "--wait=false"]);
+    let other = pod_with_data(&engine, "other");
+    delete(&engine, &["pod/other", "pvc/other"]);
+    eventually("the other volume is removed", || !directory(&engine, &other).exists());
+    assert_eq!(inside(&engine, "keeper", "cat /data/file"), "kept\n");
+    assert_eq!(inside(&engine, "bare", "cat /data/file"), "kept\n");
+    delete(&engine, &["sandbox/keeper", "pod/bare"]);
+    eventually("their volumes go with the last user", || {
+        !directory(&engine, &volume).exists() && !directory(&engine, &bare).exists()
+    });
+    engine.stop();
+}

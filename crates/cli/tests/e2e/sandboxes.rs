@@ -53,6 +53,62 @@ impl Sandboxes {
         Ok(())
     }
 
+    /// Creates a claim, and a Pod of its own that idles and has its volume at `/data`. Returns the claim's UID.
+    pub async fn create_pod(
+        &self,
+        name: &str,
+        class: &str,
+        clone_of: Option<&str>,
+    ) -> anyhow::Result<String> {
+        let source = clone_of.map(|name| json!({"kind": "PersistentVolumeClaim", "name": name}));
+        let claim = json!({"metadata": {"name": name}, "spec": {
+            "accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}},
+            "storageClassName": class, "dataSource": source,
+        }});
+        let claim = self.claims.create(&PostParams::default(), &serde_json::from_value(claim)?).await?;
+        let mounts = json!([{"name": "data", "mountPath": "/data"}]);
+        let pod = json!({"metadata": {"name": name}, "spec": {
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{"name": "main", "image": "host", "volumeMounts": mounts}],
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": name}}],
+        }});
+        self.pods.create(&PostParams::default(), &serde_json::from_value(pod)?).await?;
+        claim.metadata.uid.context("a claim has a UID")
+    }
+
+    pub async fn pod_ready(&self, name: &str) -> anyhow::Result<()> {
+        let ready = |pod: Option<&Pod>| {
+            let conditions = pod.and_then(|it| it.status.as_ref()?.conditions.as_ref());
+            conditions.is_some_and(|all| all.iter().any(|it| it.type_ == "Ready" && it.status == "True"))
+        };
+        in_time(name, "becomes Ready", await_condition(self.pods.clone(), name, ready)).await?;
+        Ok(())
+    }
+
+    /// Deletes a Pod and its claim, if they are there.
+    pub async fn delete_pod(&self, name: &str) -> anyhow::Result<()> {
+        let params = DeleteParams::default();
+        let deleted =
+            [self.pods.delete(name, &params).await.err(), self.claims.delete(name, &params).await.err()];
+        for error in deleted.into_iter().flatten() {
+            match error {
+                kube::Error::Api(status) if status.is_not_found() => {}
+                error => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until neither the Pod nor its claim is there.
+    pub async fn pod_gone(&self, name: &str) -> anyhow::Result<()> {
+        let no_pod = |pod: Option<&Pod>| pod.is_none();
+        in_time(name, "goes", await_condition(self.pods.clone(), name, no_pod)).await?;
+        let no_claim = |claim: Option<&PersistentVolumeClaim>| claim.is_none();
+        in_time(name, "takes its claim with it", await_condition(self.claims.clone(), name, no_claim))
+            .await?;
+        Ok(())
+    }
+
     /// Deletes the claim of a sandbox, which uses it; its data has to stay.
     pub async fn delete_claim(&self, name: &str) -> anyhow::Result<()> {
         self.claims.delete(&format!("data-{name}"), &DeleteParams::default()).await?;

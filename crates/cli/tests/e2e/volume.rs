@@ -75,11 +75,18 @@ fn volume_is_measured_exported_and_imported_with_owners_and_modes() {
     let table = stdout(&engine.asb(&["volume", "du"]));
     assert!(table.contains("SIZE") && table.contains("1Gi (0%)"), "{table}");
 
+    // As a sandbox has it that runs as such a user.
+    let pv = engine.kubectl(&["get", "pvc", &volume, "-o", "jsonpath={.spec.volumeName}"]);
+    let sum = engine.data_dir.path().join("volumes").join(stdout(&pv)).join("sum");
+    std::os::unix::fs::chown(&sum, Some(1_000_650_000), Some(1_000_650_000)).unwrap();
+    stdout(&engine.asb(&["volume", "export", &volume, "-o", archive, "--force"]));
     inside(&engine, "rm -rf /data/*; echo stays > /data/other");
     let busy = engine.asb(&["volume", "import", &volume, archive]);
     assert!(!busy.status.success() && text(&busy).contains("used by `keeper`"), "{}", text(&busy));
     stdout(&engine.asb(&["stop", "keeper"]));
-    stdout(&engine.asb(&["volume", "import", &volume, archive]));
+    let imported = engine.asb(&["volume", "import", &volume, archive]);
+    assert!(imported.status.success() && !text(&imported).contains("owner"), "{}", text(&imported));
+    assert_eq!(fs::metadata(&sum).unwrap().uid(), 1_000_650_000);
     stdout(&engine.asb(&["start", "keeper"]));
     let seen = inside(
         &engine,

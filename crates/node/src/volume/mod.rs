@@ -28,7 +28,7 @@ use asb_runtime::{Mount, Sandbox};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 
-pub use self::binding::PROVISIONER;
+pub use self::binding::{PROVISIONER, is_ours};
 use self::clone::{CLONING, remove_volume};
 pub use self::host::HostPaths;
 pub use self::lease::{Lease, Leases};

@@ -27,7 +27,7 @@ pub use crate::remove::directory as remove;
 pub use clone::{Cloned, clone};
 pub use descend::DEEPEST;
 pub use measure::{Enough, Size, measure, size};
-pub use pack::{pack, pack_file};
+pub use pack::{pack, pack_file, pack_volume};
 pub(crate) use pack::{pack_layer, pack_where};
 
 /// Unpacks an archive into a directory that is there. Never more than the disk has room for.

@@ -1,7 +1,7 @@
 //! Archives that come back as they went, and archives that attack.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::*;
 
@@ -96,6 +96,105 @@ fn volume_comes_back_as_it_was() {
     assert_eq!(std::fs::read_to_string(to.path().join(".wh.odd")).expect("there"), "a name like any other");
     assert!(meta("fifo").file_type().is_fifo());
     assert_eq!(packed(from.path()).len(), packed(to.path()).len());
+}
+
+/// A file of 64 MiB with data at 1 MiB and at its end, or a hole there.
+fn sparse(path: &Path, ends_with_data: bool) {
+    use std::os::unix::fs::FileExt;
+    let file = std::fs::File::create(path).expect("made");
+    file.set_len(64 << 20).expect("set");
+    file.write_all_at(&[7; 5000], 1 << 20).expect("written");
+    if ends_with_data {
+        file.write_all_at(b"end", (64 << 20) - 3).expect("written");
+    }
+}
+
+#[test]
+fn holes_of_files_stay_holes_in_the_archive_of_a_volume_and_after_it() {
+    let (from, to) = (tempfile::tempdir().expect("made"), tempfile::tempdir().expect("made"));
+    sparse(&from.path().join("hole-at-end"), false);
+    sparse(&from.path().join("data-at-end"), true);
+    std::fs::File::create(from.path().join("empty")).and_then(|it| it.set_len(1 << 20)).expect("made");
+    // Longer than a plain header has room for.
+    let long = format!("{}/{}", "d".repeat(90), "f".repeat(90));
+    std::fs::create_dir(from.path().join(&long[..90])).expect("made");
+    sparse(&from.path().join(&long), true);
+    let mut archive = Vec::new();
+    assert_eq!(pack_volume(from.path(), &mut archive).expect("packed"), Vec::<PathBuf>::new());
+    assert!(archive.len() < 200_000, "{} bytes", archive.len());
+    unpack(&*archive, to.path(), Purpose::Volume).expect("unpacked");
+    for name in ["hole-at-end", "data-at-end", "empty", &long] {
+        let [before, after] =
+            [from.path(), to.path()].map(|root| std::fs::read(root.join(name)).expect("there"));
+        assert!(before == after, "{name}");
+        assert!(to.path().join(name).metadata().expect("there").blocks() < 200, "{name}");
+    }
+    // What others make of it.
+    let file = to.path().join("volume.tar");
+    std::fs::write(&file, &archive).expect("written");
+    let other = tempfile::tempdir().expect("made");
+    let done = std::process::Command::new("tar").arg("-xf").arg(&file).arg("-C").arg(other.path()).status();
+    if let Ok(status) = done {
+        assert!(status.success(), "{status}");
+        for name in ["hole-at-end", "data-at-end", "empty", &long] {
+            let [before, after] =
+                [from.path(), other.path()].map(|root| std::fs::read(root.join(name)).expect("there"));
+            assert!(before == after, "{name}, by tar");
+        }
+    }
+}
+
+#[test]
+fn file_that_becomes_shorter_while_its_volume_is_packed_is_filled_up_and_named() {
+    /// Cuts a file off as soon as the archive has begun.
+    struct Cutting<'a>(Vec<u8>, &'a Path);
+    impl std::io::Write for Cutting<'_> {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            std::fs::OpenOptions::new().write(true).open(self.1)?.set_len(100_000)?;
+            self.0.write(bytes)
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let (from, to) = (tempfile::tempdir().expect("made"), tempfile::tempdir().expect("made"));
+    let log = from.path().join("log");
+    let whole = vec![7; 1_000_000];
+    std::fs::write(&log, &whole).expect("written");
+    std::fs::write(from.path().join("other"), "text").expect("written");
+    let refused = pack(from.path(), Cutting(Vec::new(), &log));
+    assert!(refused.is_err_and(|error| error.to_string().contains("log: the file became shorter")));
+    std::fs::write(&log, &whole).expect("written");
+    let mut out = Cutting(Vec::new(), &log);
+    assert_eq!(pack_volume(from.path(), &mut out).expect("packed"), [Path::new("log")]);
+    unpack(&*out.0, to.path(), Purpose::Volume).expect("unpacked");
+    let log = std::fs::read(to.path().join("log")).expect("there");
+    assert_eq!((log.len(), log[..100_000] == whole[..100_000], log.last()), (1_000_000, true, Some(&0)));
+    assert_eq!(std::fs::read_to_string(to.path().join("other")).expect("there"), "text");
+}
+
+#[test]
+fn owners_of_a_volume_come_back_whatever_their_ids_are() {
+    let (from, to) = (tempfile::tempdir().expect("made"), tempfile::tempdir().expect("made"));
+    let ids = [0, 65_534, 65_536, 1_000_650_000, u32::MAX - 1];
+    for id in ids {
+        let path = from.path().join(id.to_string());
+        std::fs::write(&path, "text").expect("written");
+        std::os::unix::fs::chown(path, Some(id), Some(id)).expect("owned");
+    }
+    let mut archive = Vec::new();
+    pack_volume(from.path(), &mut archive).expect("packed");
+    let contents = unpack(&*archive, to.path(), Purpose::Volume).expect("unpacked");
+    assert_eq!(contents.skipped, Vec::<String>::new());
+    for id in ids {
+        let meta = to.path().join(id.to_string()).metadata().expect("there");
+        assert_eq!((meta.uid(), meta.gid()), (id, id));
+    }
+    // In an image no sandbox could have such an id.
+    let layer = tempfile::tempdir().expect("made");
+    let contents = unpack(&*archive, layer.path(), Purpose::Layer).expect("unpacked");
+    assert_eq!(contents.skipped.len(), 3, "{contents:?}");
+    assert_eq!(layer.path().join("1000650000").metadata().expect("there").uid(), 65_534);
 }
 
 #[test]

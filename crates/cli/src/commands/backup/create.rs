@@ -11,16 +11,15 @@ use asb_apiserver::backup::{Head, PATH, Stored};
 use asb_runtime::{Images, tree};
 use futures::TryStreamExt;
 use http::Request;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::Client;
 use kube::client::Body;
-use serde::de::DeserializeOwned;
 use tokio_util::io::{StreamReader, SyncIoBridge};
 
 use super::manifest::{self, Hashing, Manifest};
-use super::{Backup, IMAGES, LAYERS, OBJECTS, VOLUMES, adapt};
+use super::view::View;
+use super::{Backup, IMAGES, LAYERS, OBJECTS, VOLUMES};
 use crate::commands::cp::bar;
-use crate::commands::volume::users;
+use crate::commands::volume::{CutFiles, tell_cut};
 use crate::connect;
 use crate::data_dir::DataDir;
 use crate::failure::hinted;
@@ -28,8 +27,12 @@ use crate::failure::hinted;
 pub async fn run(data_dir: &DataDir, backup: Backup) -> anyhow::Result<ExitCode> {
     let client = connect::running_client(data_dir).await?;
     make_directory(&backup.directory)?;
-    let copy = Copy { directory: &backup.directory, manifest: Manifest::new() };
-    let manifest = copy.run(data_dir, client, &backup).await?;
+    let copy = Copy { directory: &backup.directory, manifest: Manifest::new(), cut: Vec::new() };
+    let (manifest, cut) = copy.run(data_dir, client, &backup).await?;
+    for volume in &manifest.in_use {
+        eprintln!("warning: volume {volume} was in use while it was copied; files may be halfway");
+    }
+    tell_cut(&cut);
     if backup.json {
         println!("{}", serde_json::to_string_pretty(&manifest)?);
         return Ok(ExitCode::SUCCESS);
@@ -41,9 +44,6 @@ pub async fn run(data_dir: &DataDir, backup: Backup) -> anyhow::Result<ExitCode>
         manifest.volumes.len(),
         manifest.images.len()
     );
-    for volume in &manifest.in_use {
-        eprintln!("warning: volume {volume} was in use while it was copied; files may be halfway");
-    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -68,23 +68,35 @@ fn make_directory(path: &Path) -> anyhow::Result<()> {
 struct Copy<'a> {
     directory: &'a Path,
     manifest: Manifest,
+    /// Files of volumes that became shorter while they were copied.
+    cut: CutFiles,
 }
 
 impl Copy<'_> {
-    async fn run(mut self, data_dir: &DataDir, client: Client, backup: &Backup) -> anyhow::Result<Manifest> {
-        let objects = self.objects(client).await.context("failed to copy the objects of the API")?;
+    async fn run(
+        mut self,
+        data_dir: &DataDir,
+        client: Client,
+        backup: &Backup,
+    ) -> anyhow::Result<(Manifest, CutFiles)> {
+        let objects = self.objects(client.clone()).await.context("failed to copy the objects of the API")?;
         if backup.volumes {
             self.make(VOLUMES)?;
-            for volume in volumes(&objects) {
+            let before = View::of(&objects);
+            for volume in before.kept_here() {
                 self.volume(data_dir, volume).await?;
             }
-            self.manifest.in_use = in_use(&objects, &self.manifest.volumes);
+            let after = View::now(client).await.context("failed to ask what became of the volumes")?;
+            self.drop_lost(&before, &after)?;
+            let in_use = |volume: &&String| before.uses(volume) || after.uses(volume);
+            self.manifest.in_use = self.manifest.volumes.iter().filter(in_use).cloned().collect();
         }
         if backup.images {
             self.make(LAYERS)?;
             self.images(&data_dir.path().join("images")).await?;
         }
-        self.finish()
+        let cut = std::mem::take(&mut self.cut);
+        Ok((self.finish()?, cut))
     }
 
     /// Writes the objects down as they come, and returns those that say what else there is to copy.
@@ -119,10 +131,29 @@ impl Copy<'_> {
         }
         let file = format!("{VOLUMES}/{name}.tar");
         let out = self.create(&file)?;
-        let digest = tokio::task::spawn_blocking(move || archive(out, |out| tree::pack(&from, out))).await?;
-        let digest = digest.with_context(|| format!("failed to copy volume {name}"))?;
+        let packed = tokio::task::spawn_blocking(move || archive(out, |out| tree::pack_volume(&from, out)));
+        let (cut, digest) = packed.await?.with_context(|| format!("failed to copy volume {name}"))?;
+        self.cut.extend(cut.into_iter().map(|path| (name.to_owned(), path)));
         self.manifest.files.insert(file, digest);
         self.manifest.volumes.push(name.to_owned());
+        Ok(())
+    }
+
+    /// Takes out volumes that the engine may have been removing while they were copied: their archives are not whole.
+    fn drop_lost(&mut self, before: &View, after: &View) -> anyhow::Result<()> {
+        let (lost, whole) = std::mem::take(&mut self.manifest.volumes)
+            .into_iter()
+            .partition::<Vec<_>, _>(|volume| before.has_lost(volume, after));
+        self.manifest.volumes = whole;
+        for volume in lost {
+            let file = format!("{VOLUMES}/{volume}.tar");
+            let path = self.directory.join(&file);
+            std::fs::remove_file(&path).with_context(|| format!("failed to remove {}", path.display()))?;
+            self.manifest.files.remove(&file);
+            eprintln!(
+                "warning: volume {volume} was deleted while it was copied; the backup does not have it"
+            );
+        }
         Ok(())
     }
 
@@ -140,7 +171,7 @@ impl Copy<'_> {
                 let (images, layer) = (images.clone(), layer.clone());
                 let packed =
                     tokio::task::spawn_blocking(move || archive(out, |out| images.export_layer(&layer, out)));
-                let digest =
+                let ((), digest) =
                     packed.await?.with_context(|| format!("failed to copy image {}", record.name))?;
                 self.manifest.files.insert(file, digest);
             }
@@ -179,13 +210,13 @@ impl Copy<'_> {
     }
 }
 
-/// Writes an archive with its progress shown; returns its digest.
-fn archive(out: File, pack: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<String> {
+/// Writes an archive with its progress shown; returns its digest as well.
+fn archive<T>(out: File, pack: impl FnOnce(&mut dyn Write) -> io::Result<T>) -> io::Result<(T, String)> {
     let bar = bar("copied");
     let mut hashing = Hashing::new(out);
     let packed = pack(&mut bar.wrap_write(&mut hashing));
     bar.finish_and_clear();
-    packed.map(|()| hashing.finish())
+    packed.map(|packed| (packed, hashing.finish()))
 }
 
 /// Copies line by line. Keeps what tells of volumes; the rest may be large.
@@ -210,24 +241,4 @@ fn write_objects(source: impl Read, out: File) -> anyhow::Result<(Head, Vec<Stor
     anyhow::ensure!(count == head.objects, "the engine sent {count} of {} objects", head.objects);
     let hashing = out.into_inner().map_err(|error| error.into_error())?;
     Ok((head, kept, hashing.finish()))
-}
-
-/// The volumes of the engine.
-fn volumes(objects: &[Stored]) -> impl Iterator<Item = &str> {
-    let volumes = objects.iter().filter(|it| it.key.starts_with("persistentvolumes/"));
-    volumes.filter(|it| adapt::is_ours(&it.object)).filter_map(|it| it.object["metadata"]["name"].as_str())
-}
-
-/// Those of `volumes` that a Pod had in use.
-fn in_use(objects: &[Stored], volumes: &[String]) -> Vec<String> {
-    let (pods, claims): (Vec<Pod>, Vec<PersistentVolumeClaim>) =
-        (of(objects, "pods/"), of(objects, "persistentvolumeclaims/"));
-    let used = claims.iter().filter(|claim| !users(claim, &pods).is_empty());
-    let names: Vec<_> = used.filter_map(|claim| claim.spec.as_ref()?.volume_name.clone()).collect();
-    volumes.iter().filter(|volume| names.contains(volume)).cloned().collect()
-}
-
-fn of<K: DeserializeOwned>(objects: &[Stored], prefix: &str) -> Vec<K> {
-    let some = objects.iter().filter(|it| it.key.starts_with(prefix));
-    some.filter_map(|it| serde_json::from_value(it.object.clone()).ok()).collect()
 }

@@ -6,9 +6,12 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::Context;
+use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::{IMAGES, LAYERS, OBJECTS, VOLUMES};
+use crate::commands::volume::is_plain;
 use crate::failure::hinted;
 
 pub const FILE: &str = "backup.json";
@@ -75,19 +78,58 @@ impl Manifest {
         }
         let manifest: Self =
             serde_json::from_slice(&text).with_context(|| format!("{} is damaged", path.display()))?;
-        // They become names of directories.
-        let plain = |name: &String| !name.is_empty() && !name.starts_with('.') && !name.contains(['/', '\0']);
-        if let Some(name) = manifest.volumes.iter().find(|name| !plain(name)) {
-            anyhow::bail!("{}: volumes: {name:?} is not the name of a volume", path.display());
-        }
+        manifest.check().map_err(|problem| anyhow::anyhow!("{}: {problem}", path.display()))?;
         Ok(manifest)
+    }
+
+    /// Names become those of directories and files.
+    fn check(&self) -> Result<(), String> {
+        if let Some(name) = self.volumes.iter().find(|name| !is_plain(name)) {
+            return Err(format!("volumes: {name:?} is not the name of a volume"));
+        }
+        let of = |name: &str, directory: &str| {
+            let name = name.strip_prefix(directory)?.strip_prefix('/')?.strip_suffix(".tar")?;
+            Some(is_plain(name))
+        };
+        let known = |name: &str| {
+            [OBJECTS, IMAGES].contains(&name)
+                || of(name, VOLUMES).or_else(|| of(name, LAYERS)).unwrap_or_default()
+        };
+        if let Some(name) = self.files.keys().find(|name| !known(name)) {
+            return Err(format!("files: {name:?} is no file of a backup"));
+        }
+        let volumes = self.volumes.iter().map(|volume| format!("{VOLUMES}/{volume}.tar"));
+        match volumes.chain([OBJECTS.to_owned()]).find(|file| !self.files.contains_key(file)) {
+            Some(file) => Err(format!("files: there is no digest of {file}")),
+            None => Ok(()),
+        }
+    }
+
+    /// Opens a file of the backup: one that has a digest, and is a plain file of it.
+    pub fn open(&self, backup: &Path, name: &str) -> anyhow::Result<File> {
+        let path = backup.join(name);
+        let open = || -> io::Result<File> {
+            if !self.files.contains_key(name) {
+                return Err(io::Error::other(format!("{FILE} has no digest of it")));
+            }
+            // Not waiting for what may be a pipe.
+            let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+            let directory = File::open(backup)?;
+            let file = File::from(openat2(&directory, name, flags, Mode::empty(), resolve)?);
+            match file.metadata()?.is_file() {
+                true => Ok(file),
+                false => Err(io::Error::other("it is no plain file")),
+            }
+        };
+        open().with_context(|| format!("failed to open {}", path.display()))
     }
 
     /// Checks that every file is what it was when the backup was made.
     pub fn verify(&self, backup: &Path) -> anyhow::Result<()> {
         for (name, wanted) in &self.files {
             let path = backup.join(name);
-            let mut file = File::open(&path).with_context(|| format!("failed to open {}", path.display()))?;
+            let mut file = self.open(backup, name)?;
             let mut hashing = Hashing::new(io::sink());
             io::copy(&mut file, &mut hashing)
                 .with_context(|| format!("failed to read {}", path.display()))?;
@@ -153,6 +195,47 @@ mod tests {
             let written = serde_json::to_string(&manifest).unwrap();
             assert!(error(&backup(&written, "x")).contains("is not the name of a volume"), "{name}");
         }
+    }
+
+    #[test]
+    fn a_manifest_that_names_files_elsewhere_or_without_a_digest_is_refused() {
+        let error = |manifest: Manifest| {
+            let written = serde_json::to_string(&manifest).unwrap();
+            Manifest::read(backup(&written, "x").path()).unwrap_err().to_string()
+        };
+        for name in ["../objects.jsonl", "/etc/shadow", "volumes/../x.tar", "volumes/x", "layers/a/b.tar", ""]
+        {
+            let files = [(name.to_owned(), String::new()), (OBJECTS.to_owned(), String::new())].into();
+            let found = error(Manifest { files, ..Manifest::new() });
+            assert!(found.contains("is no file of a backup"), "{name}: {found}");
+        }
+        assert!(error(Manifest::new()).contains("no digest of objects.jsonl"));
+        let files = [(OBJECTS.to_owned(), String::new())].into();
+        let manifest = Manifest { files, volumes: vec!["pvc-1".to_owned()], ..Manifest::new() };
+        assert!(error(manifest).contains("no digest of volumes/pvc-1.tar"));
+    }
+
+    #[test]
+    fn a_file_of_a_backup_is_a_plain_one_that_lies_in_it() {
+        let (dir, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::write(outside.path().join("secret"), "x").unwrap();
+        std::fs::create_dir_all(dir.path().join("layers")).unwrap();
+        let objects = dir.path().join(OBJECTS);
+        let names = [OBJECTS, "volumes/secret.tar", "layers/pipe.tar"];
+        let files = names.map(|name| (name.to_owned(), String::new())).into();
+        let manifest = Manifest { files, ..Manifest::new() };
+        std::os::unix::fs::symlink(outside.path().join("secret"), &objects).unwrap();
+        std::os::unix::fs::symlink(outside.path(), dir.path().join("volumes")).unwrap();
+        std::fs::rename(outside.path().join("secret"), outside.path().join("secret.tar")).unwrap();
+        let pipe = dir.path().join("layers/pipe.tar");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, Mode::RUSR, 0).unwrap();
+        for name in names {
+            assert!(manifest.open(dir.path(), name).is_err(), "{name}");
+        }
+        std::fs::remove_file(&objects).unwrap();
+        std::fs::write(&objects, "x").unwrap();
+        manifest.open(dir.path(), OBJECTS).unwrap();
+        assert!(manifest.open(dir.path(), IMAGES).is_err(), "it has no digest");
     }
 
     #[test]

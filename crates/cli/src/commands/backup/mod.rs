@@ -9,9 +9,11 @@
 //! ```
 
 mod adapt;
+mod check;
 mod create;
 mod manifest;
 mod restore;
+mod view;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

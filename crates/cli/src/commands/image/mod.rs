@@ -79,6 +79,7 @@ pub async fn run(data_dir: &DataDir, command: Command) -> anyhow::Result<ExitCod
 }
 
 fn open(data_dir: &DataDir, registries: Settings) -> anyhow::Result<Images> {
+    data_dir.check()?;
     data_dir.create()?;
     Images::with(&data_dir.path().join("images"), registries).context("failed to open the images")
 }

@@ -9,7 +9,7 @@ use anyhow::Context;
 use asb_runtime::tree::{self, Purpose};
 use kube::Client;
 
-use super::{Export, Import, free_directory};
+use super::{Export, Import, free_directory, tell_cut};
 use crate::commands::cp::{bar, tell_skipped};
 use crate::data_dir::DataDir;
 use crate::failure::hinted;
@@ -28,9 +28,11 @@ pub async fn export(data_dir: &DataDir, client: Client, export: Export) -> anyho
     };
     let bar = bar("exported");
     let counted = bar.wrap_write(out);
-    let packed = tokio::task::spawn_blocking(move || tree::pack(&from, counted)).await?;
+    let packed = tokio::task::spawn_blocking(move || tree::pack_volume(&from, counted)).await?;
     bar.finish_and_clear();
-    packed.with_context(|| format!("failed to export `{}`", export.name))
+    let cut = packed.with_context(|| format!("failed to export `{}`", export.name))?;
+    tell_cut(&cut.into_iter().map(|path| (export.name.clone(), path)).collect());
+    Ok(())
 }
 
 pub async fn import(data_dir: &DataDir, client: Client, import: Import) -> anyhow::Result<()> {

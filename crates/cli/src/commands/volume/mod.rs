@@ -74,6 +74,20 @@ pub struct Import {
     pub target: Target,
 }
 
+/// Volumes with files in them that became shorter while they were copied.
+pub type CutFiles = Vec<(String, PathBuf)>;
+
+/// Names come from a sandbox: no terminal obeys them.
+pub fn tell_cut(files: &CutFiles) {
+    for (volume, path) in files {
+        let path = path.display().to_string();
+        eprintln!(
+            "warning: {volume}: {} became shorter while it was copied; zeros stand for the rest",
+            path.escape_debug()
+        );
+    }
+}
+
 pub async fn run(data_dir: &DataDir, command: Command) -> anyhow::Result<ExitCode> {
     let client = connect::running_client(data_dir).await?;
     match command {
@@ -87,9 +101,19 @@ pub async fn run(data_dir: &DataDir, command: Command) -> anyhow::Result<ExitCod
 
 /// The directory of a claim, if it has one by now.
 fn directory(data_dir: &DataDir, claim: &PersistentVolumeClaim) -> Option<PathBuf> {
-    let name = claim.spec.as_ref()?.volume_name.as_deref()?;
+    let name = claim.spec.as_ref()?.volume_name.as_deref().filter(|name| is_plain(name))?;
     let path = data_dir.path().join("volumes").join(name);
     path.is_dir().then_some(path)
+}
+
+/// Whether this is the name of a volume. It becomes that of a directory, and objects come from elsewhere: from a backup.
+pub fn is_plain(name: &str) -> bool {
+    let known = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
+    name.len() <= 253
+        && name.bytes().all(known)
+        && !name.starts_with(['-', '.'])
+        && !name.ends_with(['-', '.'])
+        && !name.is_empty()
 }
 
 /// The Pods that use a claim and have not ended.
@@ -139,6 +163,21 @@ async fn free_directory(
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn a_claim_that_names_something_else_than_a_volume_has_no_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("volumes/pvc-1")).unwrap();
+        let data_dir = DataDir::choose(Some(dir.path())).unwrap();
+        let of = |name: &str| {
+            let claim = json!({"metadata": {"name": "data"}, "spec": {"volumeName": name}});
+            directory(&data_dir, &serde_json::from_value(claim).unwrap())
+        };
+        assert_eq!(of("pvc-1"), Some(dir.path().join("volumes/pvc-1")));
+        for name in ["", ".", "..", "../volumes/pvc-1", "/", "/etc", "pvc-1/", "pvc-2"] {
+            assert_eq!(of(name), None, "{name}");
+        }
+    }
 
     #[test]
     fn users_are_pods_of_the_namespace_that_have_not_ended() {

@@ -6,7 +6,7 @@
 
 pub mod archive;
 pub mod compression;
-mod header;
+pub mod header;
 pub mod place;
 pub mod unpack;
 

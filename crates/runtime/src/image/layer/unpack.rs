@@ -104,10 +104,10 @@ impl Unpacker<'_> {
             (entry.uid, entry.gid) = (geteuid().as_raw(), getegid().as_raw());
             entry.mode &= 0o777;
             entry.xattrs.clear();
-        } else if entry.uid >= IDS || entry.gid >= IDS {
+        } else if !self.keeps(entry.uid) || !self.keeps(entry.gid) {
             self.skip(
                 &path,
-                &format!("its owner {}:{} is not below {IDS}, so nobody owns it", entry.uid, entry.gid),
+                &format!("its owner {}:{} cannot be kept here, so nobody owns it", entry.uid, entry.gid),
             );
         }
         if path.as_os_str().is_empty() {
@@ -202,8 +202,9 @@ impl Unpacker<'_> {
         if entry.size > most {
             return Err(refused(&entry.path, format!("it has {} bytes; {most} are allowed", entry.size)));
         }
-        // Holes count as well: what reads the file later cannot tell.
-        self.budget.take(entry.size)?;
+        let stored = entry.segments.as_ref().map(|all| all.iter().map(|it| it.length).sum());
+        // Of a layer holes count as well: what reads the file later cannot tell. In a volume they stay holes.
+        self.budget.take(stored.filter(|_| self.purpose == Purpose::Volume).unwrap_or(entry.size))?;
         self.contents.bytes += entry.size;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = self
@@ -342,11 +343,16 @@ impl Unpacker<'_> {
         fchmod(file, Mode::from_raw_mode(entry.mode))
     }
 
-    /// An id that no sandbox has is that of nobody: unmapped ones cannot even be removed inside.
+    /// Whether a file can belong to this id. In a volume to any that the machine has: sandboxes can ask for it. In a layer only
+    /// to those that every sandbox has: unmapped ones cannot even be removed inside.
+    fn keeps(&self, id: u32) -> bool {
+        id < IDS || (self.purpose == Purpose::Volume && !powers::here().is_rootless() && id != u32::MAX)
+    }
+
     fn ids(&self, entry: &Entry) -> (Uid, Gid) {
         let known = |id: u32| match self.purpose {
             Purpose::Copy => id,
-            _ => powers::here().owner(if id < IDS { id } else { NOBODY }),
+            _ => powers::here().owner(if self.keeps(id) { id } else { NOBODY }),
         };
         (Uid::from_raw(known(entry.uid)), Gid::from_raw(known(entry.gid)))
     }

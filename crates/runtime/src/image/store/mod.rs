@@ -19,6 +19,8 @@ mod clean;
 mod lease;
 mod record;
 mod repair;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -199,15 +201,23 @@ impl Store {
         Ok(())
     }
 
-    /// Removes layers that were being written when the machine went down. Nobody can be using them: everybody is gone.
+    /// Removes layers that were being written when the machine went down, unless a name or a lease has them: what has a name was
+    /// on disk before, whether or not the mark's removal was.
     fn remove_unsynced(&self) -> Result<(), Error> {
         let boot = boot_id().map_err(storage("read", Path::new(BOOT_ID)))?;
         let _lock = self.lock()?;
-        for id in self.stored_layers()? {
-            let layer = self.directory.join("layers").join(id.hex());
-            if std::fs::read(layer.join(UNSYNCED)).is_ok_and(|of| of != boot) {
-                crate::remove::directory(&layer).map_err(storage("remove", &layer))?;
-            }
+        let place = |id: &Digest| self.directory.join("layers").join(id.hex());
+        let of_another_boot =
+            |id: &Digest| std::fs::read(place(id).join(UNSYNCED)).is_ok_and(|of| of != boot);
+        let mut unsynced: Vec<_> = self.stored_layers()?.into_iter().filter(of_another_boot).collect();
+        if unsynced.is_empty() {
+            return Ok(());
+        }
+        let mut kept = lease::leased(self)?;
+        kept.extend(self.list()?.into_iter().flat_map(|record| record.layers));
+        unsynced.retain(|id| !kept.contains(id));
+        for layer in unsynced.iter().map(place) {
+            crate::remove::directory(&layer).map_err(storage("remove", &layer))?;
         }
         Ok(())
     }
@@ -252,8 +262,10 @@ impl Store {
         for entry in entries.flatten() {
             let age =
                 entry.metadata().and_then(|it| it.modified()).map(|at| SystemTime::now().duration_since(at));
-            if age.is_ok_and(|age| age.is_ok_and(|age| age > STALE_DOWNLOAD)) {
-                // Somebody else may be doing the same.
+            // Locked by the process that writes to it.
+            let is_free = || File::open(entry.path()).is_ok_and(|file| file.try_lock().is_ok());
+            if age.is_ok_and(|age| age.is_ok_and(|age| age > STALE_DOWNLOAD)) && is_free() {
+                // Another process may be doing the same.
                 let _ = std::fs::remove_file(entry.path());
             }
         }
