@@ -135,3 +135,26 @@ async fn the_end_of_process_1_ends_everything_and_is_told() {
     assert_eq!(wait(&sandbox).await.exit, Exit::Code(7));
     world.finish().await;
 }
+
+/// As programs do that start others and end when all of those have ended.
+#[tokio::test]
+async fn sandboxd_is_no_child_of_the_main_process() {
+    let world = World::new();
+    let waits = r#"
+import os, sys, time
+if os.fork() == 0:
+    while not os.path.exists("/tmp/over"): time.sleep(0.01)
+    sys.exit(0)
+print("ready", flush=True)
+try:
+    while True: os.wait()
+except ChildProcessError: sys.exit(5)
+"#;
+    let sandbox = started(&world, waits).await;
+    sandbox.dial_sandboxd().await.expect("connects");
+    sandbox.dial_sandboxd().await.expect("it goes on without the connection that started it");
+    let children = run(&sandbox, &shell("cat /proc/1/task/1/children | wc -w; touch /tmp/over")).await;
+    assert_eq!(children.stdout, "1\n", "{children:?}");
+    assert_eq!(wait(&sandbox).await.exit, Exit::Code(5));
+    world.finish().await;
+}
