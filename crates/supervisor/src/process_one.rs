@@ -187,6 +187,8 @@ fn follow(joined: &Joined, privileged: bool) -> std::result::Result<(), Errno> {
     if let Some(ipc) = &joined.ipc {
         move_into_link_name_space(ipc.as_fd(), Some(LinkNameSpaceType::InterProcessCommunication))?;
     }
+    // The root was exchanged for this process too; its directory is still that of the slot, outside.
+    rustix::process::chdir("/")?;
     match privileged {
         true => rights::leave_keyring(),
         false => set_no_new_privs(true),
