@@ -17,7 +17,8 @@ use crate::image::layer::place::is_whiteout;
 use crate::image::layer::unpack::{DELETED, HIDE_BELOW};
 use crate::powers;
 
-/// Packs a directory: itself as `.`, everything in it below that. Sockets and devices are left out.
+/// Packs a directory: itself as `.`, everything in it below that. Sockets and devices are left out, but for the devices 0:0 with
+/// which overlays mark what was deleted.
 pub fn pack(from: &Path, out: impl Write) -> io::Result<()> {
     pack_where(from, out, |_| Ok(true))
 }
@@ -95,6 +96,13 @@ impl<W: Write> Packer<W> {
                 name.push(item.name);
                 self.mark(&item.path.with_file_name(name))
             }
+            // The deletion of an overlay that is kept in the tree. Whoever unpacks it makes it, or reports that it is left out.
+            FileType::CharacterDevice if is_whiteout(&item.stat) => {
+                let mut header = header(&item.stat, tar::EntryType::Char);
+                header.set_device_major(0)?;
+                header.set_device_minor(0)?;
+                self.out.append_data(&mut header, item.path, io::empty())
+            }
             _ => Ok(()),
         }
     }
@@ -150,8 +158,10 @@ impl<W: Write> Packer<W> {
 
     /// Extended attributes travel in a pax header before the file.
     fn attributes(&mut self, opened: BorrowedFd<'_>) -> io::Result<()> {
-        let found =
-            xattr::read(&opened, |name| xattr::is_portable(name) && !name.starts_with(b"user.overlay."))?;
+        // In a layer they are marks of this machine's overlayfs. Elsewhere they are the files' own: those of an overlay that
+        // somebody keeps in a volume.
+        let is_mark = |name: &[u8]| self.is_layer && name.starts_with(b"user.overlay.");
+        let found = xattr::read(&opened, |name| xattr::is_portable(name) && !is_mark(name))?;
         let named =
             |(name, value): (OsString, Vec<u8>)| (format!("SCHILY.xattr.{}", name.to_string_lossy()), value);
         let records: Vec<_> = found.into_iter().map(named).collect();

@@ -269,7 +269,8 @@ fn run_by_hand(program: &Path, place: &Path, launch: Launch) -> String {
 async fn relative_working_directory_is_one_of_the_sandbox() {
     let world = World::new();
     let programs = world.directory.path().join("state/bin");
-    let version = std::fs::read_dir(programs).expect("listed").next().expect("one version").expect("readable");
+    let version =
+        std::fs::read_dir(programs).expect("listed").next().expect("one version").expect("readable");
     let root = world.spec(&[]).root;
     let image = Image {
         layers: root.layers,
