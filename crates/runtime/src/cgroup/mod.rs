@@ -77,6 +77,8 @@ impl Cgroups {
         let cpuacct = usage::find_cpuacct(&mounts, read);
         let parent = parent_of(state);
         let cpuset = find("cpuset").filter(|cpuset| cpuset.version == Version::V1);
+        // No start fails for want of it.
+        let cpuset = cpuset.filter(|cpuset| cpuset::works(&cpuset.mount, &parent));
         Ok(Self { memory: find("memory"), pids, cpu: find("cpu"), cpuacct, cpuset, freezer, parent, powers })
     }
 
