@@ -99,7 +99,6 @@ pub fn stack(
         host_directory(&inside, path)?;
     }
     place_names(&inside, slot, scratch.0)?;
-    program(&inside, &image.sandboxd, Path::new(launch::SANDBOXD))?;
     Ok(inside)
 }
 
@@ -221,13 +220,6 @@ fn last_words(inside: &Inside, path: &Path, slot: &Slot, scratch: &OwnedFd) -> R
     refuse_kernel_filesystem(&target).step_at("mount a file over", path)?;
     mount::attach(&view, &target).step_at("attach", path)?;
     open_to_everybody(scratch.readable(name)?)
-}
-
-/// One of our own programs.
-pub fn program(inside: &Inside, program: &Path, at: &Path) -> Result<()> {
-    let view = mount::view(program, false).step_at("open", program)?;
-    mount::restrict(&view, plain() | READ_ONLY, false).step_at("make read-only", program)?;
-    mount::attach(&view, &inside.file(at)?).step_at("attach", at)
 }
 
 /// Volumes in memory, of its own or another's: seen by the binds that follow, and by nobody outside this mount namespace.

@@ -272,11 +272,7 @@ async fn relative_working_directory_is_one_of_the_sandbox() {
     let version =
         std::fs::read_dir(programs).expect("listed").next().expect("one version").expect("readable");
     let root = world.spec(&[]).root;
-    let image = Image {
-        layers: root.layers,
-        host_dirs: root.host_dirs,
-        sandboxd: version.path().join("asb-sandboxd"),
-    };
+    let image = Image { layers: root.layers, host_dirs: root.host_dirs };
     let script = "[ . -ef / ] && echo inside; [ .. -ef / ] && echo and above";
     let place = world.directory.path().join("slot");
     let log = run_by_hand(&version.path().join("asb-supervisor"), &place, launch(image, ".", script));
