@@ -91,7 +91,9 @@ pub fn become_user(bounds: Bounds, program: &Program) -> std::result::Result<(),
     clear_ambient_capability_set()?;
     let held = if program.uid == 0 { kept } else { CapabilitySet::empty() };
     let none = CapabilitySet::empty();
-    set_capabilities(None, CapabilitySets { effective: held, permitted: held, inheritable: none })
+    set_capabilities(None, CapabilitySets { effective: held, permitted: held, inheritable: none })?;
+    // A change of ids sets it to what the machine has for set-user-id programs. `execve` sets it anew.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)
 }
 
 /// Gives up every capability for good, for this process and for all that it will start. It stays root, and so the owner of
