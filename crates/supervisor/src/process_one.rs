@@ -229,7 +229,11 @@ fn pause(ground: &Ground, program: &Program, tell: &OwnedFd) -> (spawn::Stage, E
     if let Err(failed) = spawn::become_program(ground, program, streams, tell) {
         return failed;
     }
-    // As `execve` would; by that the supervisor knows.
+    // A signal that comes once the supervisor reports the start must not be lost.
+    if let Err(error) = container_init::block_signals() {
+        return (spawn::Stage::Rights, Errno::from_io_error(&error).unwrap_or(Errno::IO));
+    }
+    // As `execve` would: the supervisor takes the closed socket for a start.
     crate::launcher::close_inherited();
     let _ = rustix::thread::set_name(c"pause");
     container_init::idle()
