@@ -146,14 +146,15 @@ fn become_main(kinds: &[u8], fds: Vec<OwnedFd>, powers: Powers) -> ! {
     let Some(tools) = Tools::of(fds) else { exit(1) };
     let Tools { launch, tell, network, user, streams: [stdin, stdout, stderr], null, terminals, others } =
         tools;
-    let prepared = read(launch).and_then(|launch| {
+    let at = |stage| move |errno| (stage, errno);
+    let prepared = read(launch).map_err(at(spawn::Stage::Launch)).and_then(|launch| {
         let mut others = others.into_iter();
         let joined = Joined { network, ipc: if launch.beside.is_some() { others.next() } else { None } };
-        follow(&joined, launch.privileged)?;
+        follow(&joined, launch.privileged).map_err(at(spawn::Stage::Namespaces))?;
         Ok((launch, others))
     });
     let failed = match prepared {
-        Err(errno) => (spawn::Stage::Launch, errno),
+        Err(failed) => failed,
         Ok((launch, others)) => {
             let ground = Ground {
                 namespace: user,

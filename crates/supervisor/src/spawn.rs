@@ -19,6 +19,7 @@ use rustix::pty::OpenptFlags;
 use rustix::termios::Winsize;
 
 use crate::fork::{Fork, exit, fork};
+use crate::main_process;
 use crate::mount::last_errno;
 use crate::own::Own;
 use crate::rights::{self, Bounds};
@@ -88,8 +89,12 @@ pub fn start(ground: &Ground, program: &Program, stdio: Stdio) -> Result<Spawnin
             tell_failure(&tell, run(ground, program, &prepared, stdio, &tell));
             exit(127)
         }
+        // The kernel's word for a pid namespace whose process 1 is going.
+        Err(errno @ Errno::NOMEM) if main_process::is_ending() => {
+            Err(failed(FailureKind::Ended, errno, "the sandbox is ending"))
+        }
         Err(errno @ (Errno::AGAIN | Errno::NOMEM)) => {
-            Err(failed(FailureKind::Limit, errno, "the sandbox has no process left, or is ending"))
+            Err(failed(FailureKind::Limit, errno, "the sandbox has no process left"))
         }
         Err(errno) => Err(internal(errno)),
     }
@@ -164,6 +169,7 @@ impl Spawning {
 #[derive(Clone, Copy)]
 pub enum Stage {
     Launch,
+    Namespaces,
     Rights,
     Terminal,
     Directory,
@@ -177,6 +183,11 @@ fn describe(stage: i32, errno: Errno, argv: &[String], cwd: &str) -> Failed {
         n if n == Stage::Launch as i32 => {
             failed(FailureKind::Internal, errno, "could not read the launch file")
         }
+        n if n == Stage::Namespaces as i32 => failed(
+            FailureKind::Internal,
+            errno,
+            "could not enter the network of the sandbox, or what it shares",
+        ),
         n if n == Stage::Rights as i32 => {
             failed(FailureKind::Internal, errno, "could not take the user's rights")
         }
