@@ -5,7 +5,7 @@ use rustix::process::Pid;
 
 use crate::serve::send_signal;
 
-/// The main process, or what stands in for it.
+/// The main process, or the idle process in its place.
 #[derive(Clone, Copy)]
 pub struct MainProcess {
     /// Its number in the supervisor's pid namespace.
@@ -105,7 +105,7 @@ fn is_exiting(stat: &str) -> bool {
     matches!(state, "Z" | "X") || flags & PF_EXITING != 0
 }
 
-/// Whether this is the place in the kernel where a process waits for signals that it blocks otherwise.
+/// Whether a process that sleeps at this place in the kernel waits for signals by name.
 fn waits_for_signals(place: &str) -> bool {
     place.contains("sigtimedwait")
 }

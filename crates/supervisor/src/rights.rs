@@ -73,7 +73,8 @@ pub fn leave_keyring() -> std::result::Result<(), Errno> {
     }
 }
 
-/// Enters the user namespace of the programs inside, where it has every capability, and what else is the sandbox's own.
+/// Enters the user namespace of the programs inside, where this process has every capability, and the namespaces of a privileged
+/// sandbox.
 pub fn enter(namespace: &OwnedFd, own: Option<&Own>) -> std::result::Result<(), Errno> {
     move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::User))?;
     own.map_or(Ok(()), Own::enter)

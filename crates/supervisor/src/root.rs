@@ -59,7 +59,7 @@ pub fn enter(
     tell_names(&inside, launch, &skeleton.scratch)?;
     skeleton.add_sys(&inside)?;
     if let Some(count) = launch.processors {
-        cgroups::tell_processors(&inside, &skeleton.scratch, count)?;
+        cgroups::show_online_cpus(&inside, &skeleton.scratch, count)?;
     }
     shared.iter().try_for_each(|shared| shared.attach_shm(&inside))?;
     memory_dirs(slot, launch, shared.as_ref(), (&skeleton.scratch, Path::new(file::RUN)))?;
@@ -168,7 +168,7 @@ fn host_directory(inside: &Inside, path: &PathBuf) -> Result<()> {
 const NAMES: [&str; 3] = ["hostname", "hosts", "resolv.conf"];
 
 fn place_names(inside: &Inside, slot: &Slot, scratch: &OwnedFd) -> Result<()> {
-    let scratch = Inside::new(scratch.try_clone().step("keep the scratch directory")?, slot.first_id);
+    let scratch = Inside::of(scratch, slot.first_id)?;
     for name in NAMES {
         let (from, to) = (Path::new("/").join(name), Path::new("/etc").join(name));
         scratch.write(&from, b"")?;
@@ -213,7 +213,7 @@ fn last_words(inside: &Inside, path: &Path, slot: &Slot, scratch: &OwnedFd) -> R
         return open_to_everybody(inside.readable(path)?);
     }
     let name = Path::new("/last-words");
-    let scratch = Inside::new(scratch.try_clone().step("keep the scratch directory")?, slot.first_id);
+    let scratch = Inside::of(scratch, slot.first_id)?;
     scratch.write(name, b"")?;
     let view = mount::view_of(&scratch.file(name)?).step_at("view", path)?;
     let target = inside.file(path)?;

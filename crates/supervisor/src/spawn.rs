@@ -80,9 +80,7 @@ const MESSAGE: usize = 8;
 
 pub fn start(ground: &Ground, program: &Program, stdio: Stdio) -> Result<Spawning, Failed> {
     let prepared = Prepared::new(program)?;
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let (status, tell) =
-        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(internal)?;
+    let (status, tell) = Spawning::channel().map_err(internal)?;
     match fork() {
         Ok(Fork::Parent(pid)) => Ok(Spawning::new(pid, status)),
         Ok(Fork::Child) => {
@@ -130,7 +128,13 @@ pub fn tell_failure(tell: &OwnedFd, (stage, errno): (Stage, Errno)) {
 }
 
 impl Spawning {
-    /// A program of which `status` will tell.
+    /// Two ends: what to watch, and what the child reports to until `execve` closes it.
+    pub fn channel() -> Result<(OwnedFd, OwnedFd), Errno> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+    }
+
+    /// `status` is the end of [`Spawning::channel`] to watch.
     pub fn new(pid: Pid, status: OwnedFd) -> Self {
         Self { pid, status, terminal: None }
     }
@@ -272,7 +276,7 @@ impl Prepared {
     }
 }
 
-/// All of a program but its code: rights, streams, directory.
+/// Gives this process everything that the program will have: rights, streams, working directory.
 pub fn become_program(
     ground: &Ground,
     program: &Program,
@@ -349,7 +353,7 @@ pub fn reset_signals() {
     }
 }
 
-/// Lets go of all that the supervisor has open, but for the standard streams and one more, which `execve` closes.
+/// Closes all that the supervisor has open, but for the standard streams and one more, which `execve` closes.
 ///
 /// All of it is close-on-exec; but `execve` takes the program's memory before it closes anything, and from then on the process
 /// can be looked into by whoever has the right to trace in its user namespace, as root of a privileged sandbox does.

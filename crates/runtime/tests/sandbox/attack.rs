@@ -38,7 +38,7 @@ on_drivers! {
 
 // Where another runtime has made the container, process 1 belongs to the sandbox like any other.
 on_drivers! {
-    [native_only: Native] [supervisor_is_not_seen_by_anything_inside, what_idles_can_neither_be_read_nor_traced]
+    [native_only: Native] [supervisor_is_not_seen_by_anything_inside, idle_process_can_neither_be_read_nor_traced]
 }
 
 /// Runs an attack inside. It first makes sure that it *is* inside.
@@ -187,7 +187,7 @@ for number in [9, 19, 11]:
 attempt("read it after that", lambda: read("/proc/1/environ"))
 "#;
 
-async fn what_idles_can_neither_be_read_nor_traced(world: World) {
+async fn idle_process_can_neither_be_read_nor_traced(world: World) {
     refused(world, PROCESS_ONE).await;
 }
 

@@ -40,7 +40,7 @@ except BlockingIOError: print(count)";
     assert_eq!(session.control.wait().await.expect("ends"), Exit::Code(0));
     let mut count = [0; 2];
     tokio::io::AsyncReadExt::read_exact(&mut session.stdout, &mut count).await.expect("printed");
-    assert_eq!(&count, b"29", "supervisor, what idles and the forker have the other three");
+    assert_eq!(&count, b"29", "the supervisor, the idle process and the forker have the other three");
     assert!(sandbox.exec(&shell("true")).await.is_ok() || sandbox.delete().await.is_ok());
     world.finish().await;
 }

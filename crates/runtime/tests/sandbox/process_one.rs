@@ -109,7 +109,7 @@ while True:
 }
 
 #[tokio::test]
-async fn what_idles_reaps_and_ends_when_it_is_told_to() {
+async fn idle_process_reaps_and_ends_on_a_signal() {
     let world = World::new();
     let sandbox = world.idle().await;
     run(&sandbox, &shell("for i in 1 2 3; do (sh -c 'exit 1' &); done")).await;
