@@ -12,7 +12,7 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use asb_supervisor::launch::{CgroupView, Launch, Slot};
+use asb_supervisor::launch::{CgroupView, Slot};
 use rustix::fs::{Mode, OFlags, mkdirat, openat, symlinkat};
 use rustix::io::Errno;
 
@@ -27,11 +27,10 @@ const WAITING: &str = "/cgroup";
 const UNIFIED: &str = "unified";
 
 /// Mounts the sandbox's cgroups where programs look for them, with nothing made ahead.
-pub fn show(inside: &Inside, slot: &Slot, launch: &Launch, scratch: &OwnedFd) -> Result<()> {
+pub fn show(inside: &Inside, slot: &Slot, scratch: &OwnedFd) -> Result<()> {
     let frame = Inside::of(scratch, 0)?;
     prepare(&frame, &slot.cgroup_views)?;
-    move_into(&frame, inside)?;
-    launch.processors.map_or(Ok(()), |count| show_online_cpus(inside, scratch, count))
+    move_into(&frame, inside)
 }
 
 /// Assembles the sandbox's cgroups in the scratch directory, if it has any.
@@ -72,50 +71,4 @@ fn directory(parent: &OwnedFd, name: &str) -> Result<OwnedFd> {
     mkdirat(parent, name, Mode::from_raw_mode(0o755)).step_at("make mount point", name)?;
     openat(parent, name, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .step_at("open", name)
-}
-
-/// Shows as online as many processors as the limit lets programs keep busy, where the C library and Python look.
-pub fn show_online_cpus(inside: &Inside, scratch: &OwnedFd, count: u32) -> Result<()> {
-    const ONLINE: &str = "/sys/devices/system/cpu/online";
-    let Ok(target) = inside.find(Path::new(ONLINE)) else { return Ok(()) };
-    let known = std::fs::read_to_string(ONLINE).step_at("read", ONLINE)?;
-    let Some(text) = first_processors(&known, count) else { return Ok(()) };
-    let frame = Inside::of(scratch, 0)?;
-    frame.write(Path::new("/online"), text.as_bytes())?;
-    let view =
-        mount::view_of(&frame.find(Path::new("/online")).step_at("find", "online")?).step("view a file")?;
-    mount::restrict(&view, quiet() | READ_ONLY, false).step_at("make read-only", ONLINE)?;
-    mount::attach(&view, &target).step_at("attach", ONLINE)
-}
-
-/// The first processors of a list such as `0-3,8`; `None`: that is all of them.
-fn first_processors(online: &str, count: u32) -> Option<String> {
-    let range = |text: &str| {
-        let (first, last) = text.split_once('-').unwrap_or((text, text));
-        Some(first.parse::<u32>().ok()?..=last.parse::<u32>().ok()?)
-    };
-    let all: Vec<u32> = online.trim().split(',').filter_map(range).flatten().collect();
-    let count = usize::try_from(count.max(1)).ok().filter(|count| *count < all.len())?;
-    let some: Vec<_> = all[..count].iter().map(u32::to_string).collect();
-    Some(format!("{}\n", some.join(",")))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn fewer_processors_are_the_first_of_those_that_there_are() {
-        for (online, count, expected) in [
-            ("0-3\n", 1, Some("0\n")),
-            ("0-3\n", 3, Some("0,1,2\n")),
-            ("0-1,4-5\n", 3, Some("0,1,4\n")),
-            ("0-3\n", 4, None),
-            ("0\n", 8, None),
-            ("0-3\n", 0, Some("0\n")),
-            ("", 1, None),
-        ] {
-            assert_eq!(first_processors(online, count).as_deref(), expected, "{online:?} {count}");
-        }
-    }
 }

@@ -116,6 +116,9 @@ pub struct Launch {
     /// A file inside, made empty and for everybody, whose contents go into the [`ExitRecord`].
     #[serde(default)]
     pub last_words: Option<PathBuf>,
+    /// The limit on memory, of which programs are told.
+    #[serde(default)]
+    pub memory_bytes: Option<u64>,
     /// How many processors programs are told of, if their time is limited.
     #[serde(default)]
     pub processors: Option<u32>,

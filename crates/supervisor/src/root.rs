@@ -14,10 +14,10 @@ use rustix::mount::{MountAttrFlags, UnmountFlags};
 use rustix::process::{chdir, fchdir, pivot_root};
 
 use crate::beside::Shared;
-use crate::cgroups;
 use crate::dev::Devices;
 use crate::inside::Inside;
 use crate::mount;
+use crate::sizes;
 use crate::skeleton::{READ_ONLY, Skeleton, plain};
 use crate::step::{Result, Step};
 
@@ -58,9 +58,7 @@ pub fn enter(
     let Standing { inside, skeleton } = root;
     tell_names(&inside, launch, &skeleton.scratch)?;
     skeleton.add_sys(&inside)?;
-    if let Some(count) = launch.processors {
-        cgroups::show_online_cpus(&inside, &skeleton.scratch, count)?;
-    }
+    sizes::show(&inside, &skeleton.scratch, launch)?;
     shared.iter().try_for_each(|shared| shared.attach_shm(&inside))?;
     memory_dirs(slot, launch, shared.as_ref(), (&skeleton.scratch, Path::new(file::RUN)))?;
     for bind in &launch.binds {

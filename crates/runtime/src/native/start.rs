@@ -181,6 +181,7 @@ fn launch_of(
         resolv_conf: spec.resolv_conf.clone(),
         hosts: spec.hosts.clone(),
         last_words: spec.last_words.clone(),
+        memory_bytes: spec.limits.memory_bytes,
         processors: spec.limits.cpu_millis.map(|millis| millis.div_ceil(1000)),
         log_bytes: spec.limits.log_bytes,
         extra_ids,

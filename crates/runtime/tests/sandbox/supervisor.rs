@@ -205,6 +205,7 @@ fn launch(image: Image, cwd: &str, script: &str) -> Launch {
         resolv_conf: None,
         hosts: None,
         last_words: None,
+        memory_bytes: None,
         processors: None,
         log_bytes: 1 << 20,
         extra_ids: Default::default(),

@@ -40,7 +40,7 @@ use crate::serve::{Server, Way, signals};
 use crate::spawn::Program;
 use crate::step::{Result, Step};
 use crate::streams::MainStreams;
-use crate::{cgroups, rights, root, skeleton};
+use crate::{cgroups, rights, root, sizes, skeleton};
 
 /// Where the runtime keeps its own state.
 const STATE: &str = "state";
@@ -92,7 +92,9 @@ pub fn begin(slot: &Slot, launch: Launch, oci: Oci, kept: Kept, shared: Option<S
         ground::show_volumes(&inside, &launch, &place, &mut config)?;
     } else {
         skeleton::sysfs(&inside, launch.privileged)?;
-        cgroups::show(&inside, slot, &launch, &scratch)?;
+        cgroups::show(&inside, slot, &scratch)?;
+        sizes::show_online(&inside, &scratch, &launch)?;
+        sizes::show_by_runtime(&launch, &place, &mut config)?;
     }
     shared.iter().try_for_each(|shared| ground::shared_memory(shared, &place, &mut config))?;
     let last_words = launch.last_words.as_ref();
