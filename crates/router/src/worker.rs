@@ -29,8 +29,9 @@ use crate::upstream::Upstream;
 
 /// Beyond this, more threads do not serve more requests: the sandboxes want processors too.
 const MAX_WORKERS: usize = 8;
-/// Connections that a worker gets before the next one is used.
-const SHARED_BY: usize = 16;
+/// Connections that a worker gets before the next one is used. Few: one HTTP/2 connection may carry 256 requests, and a TLS handshake
+/// takes a millisecond of processor time; all others of the worker wait for them, while other workers idle.
+const SHARED_BY: usize = 4;
 
 /// A connection that a caller has made.
 pub struct Arrival {
@@ -209,9 +210,9 @@ mod tests {
     fn a_few_connections_share_a_worker_and_many_are_spread() {
         for (open, chosen) in [
             (vec![0, 0], 0),
-            (vec![15, 0], 0),
-            (vec![16, 0], 1),
-            (vec![16, 15], 1),
+            (vec![SHARED_BY - 1, 0], 0),
+            (vec![SHARED_BY, 0], 1),
+            (vec![SHARED_BY, SHARED_BY - 1], 1),
             (vec![3, 200], 0),
             (vec![40, 30, 30], 1),
             (vec![17, 16], 1),

@@ -7,8 +7,8 @@ use crate::Stats;
 /// Nanoseconds of a tick in `/proc/PID/stat`, on every architecture that we build for.
 const TICK: u64 = 10_000_000;
 
-/// What a process and all that come from it use together. Who is orphaned inside a sandbox still comes from its supervisor: it
-/// becomes a child of a process inside.
+/// What a process and all its descendants use together. An orphan inside a sandbox remains a descendant of the supervisor: the
+/// kernel makes it a child of another process inside.
 pub fn usage(first: i32) -> Stats {
     let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse::<i32>().ok();
     let stats: HashMap<i32, String> = std::fs::read_dir("/proc")

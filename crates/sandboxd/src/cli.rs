@@ -30,6 +30,7 @@ All APIs (legacy, REST /v1, gRPC) are served on every port.
   --token-file FILE            requests need `Authorization: Bearer TOKEN` with the token in FILE, except GET / and
                                GET /v1/health (default $SANDBOXD_TOKEN_FILE, else no authentication)
   --detach                     go to the background; returns once it listens
+  --announce                   print `listening` once it listens, then let go of the standard streams
   --version                    print the version
   --help                       print this text
   install (or copy-to)         copy this program to DIR/sandboxd
@@ -64,6 +65,7 @@ pub struct Options {
     pub chunk: usize,
     pub token_file: Option<PathBuf>,
     pub detach: bool,
+    pub announce: bool,
 }
 
 /// A port to listen on, and the flag that chooses it.
@@ -88,6 +90,7 @@ impl Default for Options {
             chunk: 4096,
             token_file: None,
             detach: false,
+            announce: false,
         }
     }
 }
@@ -117,6 +120,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, S
             "--version" => return Ok(Command::Print(format!("asb-sandboxd {}", env!("CARGO_PKG_VERSION")))),
             "--help" | "--h" => return Ok(Command::Print(USAGE.to_owned())),
             "--detach" => options.detach = !off,
+            "--announce" => options.announce = !off,
             "--zap-devel" => {}
             _ => {
                 let mut value =
@@ -257,6 +261,11 @@ mod tests {
         for line in ["--port 0 --detach", "--detach --port=0"] {
             assert_eq!((ports(line), options(line).detach), (vec![(0, true)], true));
         }
+    }
+
+    #[test]
+    fn it_announces_itself_only_if_asked_to() {
+        assert!(options("--announce").announce && !options("--announce=false").announce);
     }
 
     #[test]

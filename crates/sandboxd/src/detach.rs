@@ -1,4 +1,4 @@
-//! Going to the background.
+//! Going to the background, and serving without the streams of the caller.
 
 use std::io;
 
@@ -30,6 +30,17 @@ pub fn detach() -> io::Result<()> {
         _ => std::process::exit(0),
     }
     rustix::process::setsid()?;
+    drop_streams()
+}
+
+/// Prints that it listens, and replaces the standard streams: the caller closes its ends of them.
+pub fn announce() -> io::Result<()> {
+    io::Write::write_all(&mut io::stdout(), b"listening\n")?;
+    io::Write::flush(&mut io::stdout())?;
+    drop_streams()
+}
+
+fn drop_streams() -> io::Result<()> {
     let null = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())?;
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;

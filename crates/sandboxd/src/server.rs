@@ -31,6 +31,9 @@ pub fn run(options: &Options) -> Result<(), String> {
     if options.detach {
         detach::detach().map_err(|error| format!("cannot go to the background: {error}"))?;
     }
+    if options.announce {
+        detach::announce().map_err(|error| format!("cannot announce that it listens: {error}"))?;
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(8)

@@ -6,14 +6,15 @@
 //! both              /sys/fs/cgroup/unified/...                        beside those of the first
 //! ```
 //!
-//! Only cgroups are shown that this sandbox alone is in, and none above them. They are put together while the slot is parked:
-//! a start moves one mount.
+//! A sandbox sees the cgroups that it alone is in, and none above them. They are assembled while the slot is parked: a start
+//! moves one mount.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use asb_supervisor::launch::{CgroupView, Launch, Slot};
+use asb_supervisor::launch::{CgroupView, Slot};
 use rustix::fs::{Mode, OFlags, mkdirat, openat, symlinkat};
+use rustix::io::Errno;
 
 use crate::inside::Inside;
 use crate::mount;
@@ -25,24 +26,21 @@ const PLACE: &str = "/sys/fs/cgroup";
 const WAITING: &str = "/cgroup";
 const UNIFIED: &str = "unified";
 
-/// Puts them together and where programs look for them, all at once.
-pub fn show(inside: &Inside, slot: &Slot, launch: &Launch, scratch: &OwnedFd) -> Result<()> {
-    let frame = Inside::new(scratch.try_clone().step("keep the scratch directory")?, 0);
-    if prepare(&frame, &slot.cgroup_views)? {
-        move_into(&frame, inside)?;
-    }
-    launch.processors.map_or(Ok(()), |count| tell_processors(inside, scratch, count))
+/// Mounts the sandbox's cgroups where programs look for them, with nothing made ahead.
+pub fn show(inside: &Inside, slot: &Slot, scratch: &OwnedFd) -> Result<()> {
+    let frame = Inside::of(scratch, 0)?;
+    prepare(&frame, &slot.cgroup_views)?;
+    move_into(&frame, inside)
 }
 
-/// Puts them together in the scratch directory; whether there are any.
-pub fn prepare(scratch: &Inside, views: &[CgroupView]) -> Result<bool> {
-    let [first, ..] = views else { return Ok(false) };
+/// Assembles the sandbox's cgroups in the scratch directory, if it has any.
+pub fn prepare(scratch: &Inside, views: &[CgroupView]) -> Result<()> {
+    let [first, ..] = views else { return Ok(()) };
     let place = scratch.directory(Path::new(WAITING))?;
     if let ([only], None) = (views, &first.name) {
         let view = mount::view(&only.path, false).step_at("view cgroup", &only.path)?;
         mount::restrict(&view, quiet() | READ_ONLY, false).step_at("make read-only", &only.path)?;
-        mount::attach(&view, &place).step_at("attach cgroup", &only.path)?;
-        return Ok(true);
+        return mount::attach(&view, &place).step_at("attach cgroup", &only.path);
     }
     let options = [("mode", "755"), ("size", "64k")];
     let all = mount::filesystem("tmpfs", &options, quiet()).step_at("mount tmpfs", PLACE)?;
@@ -56,14 +54,16 @@ pub fn prepare(scratch: &Inside, views: &[CgroupView]) -> Result<bool> {
             symlinkat(name, &all, alone).step_at("link cgroup", alone)?;
         }
     }
-    mount::restrict(&all, quiet() | READ_ONLY, true).step_at("make read-only", PLACE)?;
-    Ok(true)
+    mount::restrict(&all, quiet() | READ_ONLY, true).step_at("make read-only", PLACE)
 }
 
-/// Moves them to where programs look for them. A kernel whose `/sys` has no such place has none of them.
+/// Moves the assembled cgroups to where programs look for them. A kernel whose `/sys` has no such place has no cgroups.
 pub fn move_into(scratch: &Inside, inside: &Inside) -> Result<()> {
+    let from = match scratch.find(Path::new(WAITING)) {
+        Err(Errno::NOENT) => return Ok(()),
+        found => found.step_at("find", WAITING)?,
+    };
     let Ok(target) = inside.find(Path::new(PLACE)) else { return Ok(()) };
-    let from = scratch.find(Path::new(WAITING)).step_at("find", WAITING)?;
     mount::attach(&from, &target).step_at("attach", PLACE)
 }
 
@@ -71,50 +71,4 @@ fn directory(parent: &OwnedFd, name: &str) -> Result<OwnedFd> {
     mkdirat(parent, name, Mode::from_raw_mode(0o755)).step_at("make mount point", name)?;
     openat(parent, name, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .step_at("open", name)
-}
-
-/// Says how many processors programs may keep busy, where the C library and Python look.
-pub fn tell_processors(inside: &Inside, scratch: &OwnedFd, count: u32) -> Result<()> {
-    const ONLINE: &str = "/sys/devices/system/cpu/online";
-    let Ok(target) = inside.find(Path::new(ONLINE)) else { return Ok(()) };
-    let known = std::fs::read_to_string(ONLINE).step_at("read", ONLINE)?;
-    let Some(text) = first_processors(&known, count) else { return Ok(()) };
-    let frame = Inside::new(scratch.try_clone().step("keep the scratch directory")?, 0);
-    frame.write(Path::new("/online"), text.as_bytes())?;
-    let view =
-        mount::view_of(&frame.find(Path::new("/online")).step_at("find", "online")?).step("view a file")?;
-    mount::restrict(&view, quiet() | READ_ONLY, false).step_at("make read-only", ONLINE)?;
-    mount::attach(&view, &target).step_at("attach", ONLINE)
-}
-
-/// The first processors of a list such as `0-3,8`; `None`: that is all of them.
-fn first_processors(online: &str, count: u32) -> Option<String> {
-    let range = |text: &str| {
-        let (first, last) = text.split_once('-').unwrap_or((text, text));
-        Some(first.parse::<u32>().ok()?..=last.parse::<u32>().ok()?)
-    };
-    let all: Vec<u32> = online.trim().split(',').filter_map(range).flatten().collect();
-    let count = usize::try_from(count.max(1)).ok().filter(|count| *count < all.len())?;
-    let some: Vec<_> = all[..count].iter().map(u32::to_string).collect();
-    Some(format!("{}\n", some.join(",")))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn fewer_processors_are_the_first_of_those_that_there_are() {
-        for (online, count, expected) in [
-            ("0-3\n", 1, Some("0\n")),
-            ("0-3\n", 3, Some("0,1,2\n")),
-            ("0-1,4-5\n", 3, Some("0,1,4\n")),
-            ("0-3\n", 4, None),
-            ("0\n", 8, None),
-            ("0-3\n", 0, Some("0\n")),
-            ("", 1, None),
-        ] {
-            assert_eq!(first_processors(online, count).as_deref(), expected, "{online:?} {count}");
-        }
-    }
 }

@@ -104,15 +104,24 @@ fn reap(main: Option<Pid>) -> Option<u8> {
     code
 }
 
-/// Blocks every signal and makes them readable. Not waited for by name: then they would count as unblocked meanwhile.
-fn signals() -> std::io::Result<OwnedFd> {
-    // SAFETY: the set lives through all calls; the descriptor is new and owned by nobody else.
+/// Blocks every signal, to be read later.
+pub fn block_signals() -> std::io::Result<libc::sigset_t> {
+    // SAFETY: the set lives through all calls.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&raw mut set);
-        if libc::sigprocmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut()) != 0 {
-            return Err(std::io::Error::last_os_error());
+        match libc::sigprocmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut()) {
+            0 => Ok(set),
+            _ => Err(std::io::Error::last_os_error()),
         }
+    }
+}
+
+/// Blocks every signal and makes them readable. Not waited for by name: then they would count as unblocked meanwhile.
+fn signals() -> std::io::Result<OwnedFd> {
+    let set = block_signals()?;
+    // SAFETY: the set lives through the call; the descriptor is new and owned by nobody else.
+    unsafe {
         let fd = libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC);
         if fd < 0 { Err(std::io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(fd)) }
     }

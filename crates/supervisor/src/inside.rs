@@ -26,6 +26,11 @@ impl Inside {
         Self { root, owner, mode: 0o755 }
     }
 
+    /// The same of a directory that is kept open elsewhere.
+    pub fn of(root: &OwnedFd, owner: u32) -> Result<Self> {
+        Ok(Self::new(root.try_clone().step("keep a directory open")?, owner))
+    }
+
     /// Directories that are made in it can be used by any user.
     pub fn for_everybody(self) -> Self {
         Self { mode: 0o777, ..self }

@@ -87,8 +87,6 @@ pub struct Image {
     /// What the root is stacked from, topmost first.
     pub layers: Vec<PathBuf>,
     pub host_dirs: Vec<PathBuf>,
-    /// The `sandboxd` program, shown at [`SANDBOXD`].
-    pub sandboxd: PathBuf,
 }
 
 /// What is to run in a slot. Paths are those of the machine unless they say otherwise.
@@ -118,6 +116,9 @@ pub struct Launch {
     /// A file inside, made empty and for everybody, whose contents go into the [`ExitRecord`].
     #[serde(default)]
     pub last_words: Option<PathBuf>,
+    /// The limit on memory, of which programs are told.
+    #[serde(default)]
+    pub memory_bytes: Option<u64>,
     /// How many processors programs are told of, if their time is limited.
     #[serde(default)]
     pub processors: Option<u32>,
@@ -159,8 +160,6 @@ pub struct Oci {
     pub gvisor: bool,
     /// `config.json`, but for what is known only when the root has been mounted.
     pub config: serde_json::Value,
-    /// The supervisor's own program, shown at [`INIT`].
-    pub init: PathBuf,
     #[serde(default)]
     pub kernel: Kernel,
 }
@@ -178,10 +177,10 @@ pub enum Kernel {
     Joined(PathBuf),
 }
 
-/// Where `sandboxd` is found inside.
+/// Where `sandboxd` is found inside. A layer of every root has it: a mount of the file would show its path on the machine.
 pub const SANDBOXD: &str = "/.asb/sandboxd";
 
-/// Where the first process of a container of another runtime is found inside.
+/// Where the first process of a container of another runtime is found inside: in one more layer.
 pub const INIT: &str = "/.asb/init";
 
 /// A directory or file of the machine, shown inside with its ids mapped.

@@ -43,6 +43,7 @@ mod rights;
 mod root;
 mod seccomp;
 mod serve;
+mod sizes;
 mod skeleton;
 mod spawn;
 mod step;

@@ -5,7 +5,7 @@ use rustix::process::Pid;
 
 use crate::serve::send_signal;
 
-/// The main process, or what stands in for it.
+/// The main process, or the idle process in its place.
 #[derive(Clone, Copy)]
 pub struct MainProcess {
     /// Its number in the supervisor's pid namespace.
@@ -61,16 +61,51 @@ fn ends_programs(signal: i32) -> bool {
     (1..=libc::SIGRTMAX()).contains(&signal) && signal != libc::SIGKILL && !OTHERS.contains(&signal)
 }
 
+/// How often the main process is looked at while it moves.
+const LOOKS: usize = 16;
+
 /// Whether the main process neither handles, ignores nor blocks the signal, as far as can be known.
+///
+/// A process that blocks signals and waits for them by name (`sigtimedwait`) seems to block none while it waits. Mask and place
+/// come from two files: they belong together if the process was not switched to in between.
 fn is_left_to_the_kernel(signal: i32) -> bool {
-    let default = || std::fs::read_to_string("/proc/1/status").is_ok_and(|it| default_applies(&it, signal));
+    let status = || std::fs::read_to_string("/proc/1/status").unwrap_or_default();
     let place = || std::fs::read_to_string("/proc/1/wchan");
-    // Who blocks signals and waits for them by name seems to block none while it waits. It may begin or end that between
-    // two looks.
-    default() && place().is_ok_and(|place| !waits_for_signals(&place)) && default()
+    let mut before = status();
+    for _ in 0..LOOKS {
+        let waits = !place().is_ok_and(|place| !waits_for_signals(&place));
+        let after = status();
+        if waits || !default_applies(&before, signal) || !default_applies(&after, signal) {
+            return false;
+        }
+        if switches(&before) == switches(&after) {
+            return true;
+        }
+        before = after;
+    }
+    true
 }
 
-/// Whether this is the place in the kernel where a process waits for signals that it blocks otherwise.
+/// The lines of a `status` file that count how often the process was switched to.
+fn switches(status: &str) -> Vec<&str> {
+    status.lines().filter(|line| line.contains("ctxt_switches:")).collect()
+}
+
+/// Whether process 1 has ended or is about to: the kernel makes no process beside it any more.
+pub fn is_ending() -> bool {
+    std::fs::read_to_string("/proc/1/stat").map_or(true, |stat| is_exiting(&stat))
+}
+
+fn is_exiting(stat: &str) -> bool {
+    const PF_EXITING: u32 = 0x4;
+    // The second field is the program's name, and may itself hold any character.
+    let mut fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ');
+    let state = fields.next().unwrap_or_default();
+    let flags: u32 = fields.nth(5).and_then(|flags| flags.parse().ok()).unwrap_or_default();
+    matches!(state, "Z" | "X") || flags & PF_EXITING != 0
+}
+
+/// Whether a process that sleeps at this place in the kernel waits for signals by name.
 fn waits_for_signals(place: &str) -> bool {
     place.contains("sigtimedwait")
 }
@@ -104,7 +139,24 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_signals_is_told_by_where_it_waits() {
+    fn process_that_was_not_switched_to_has_the_same_counts() {
+        let status = |count| {
+            format!("SigBlk:\t0\nvoluntary_ctxt_switches:\t{count}\nnonvoluntary_ctxt_switches:\t1\n")
+        };
+        assert_eq!(switches(&status(7)), switches(&status(7)));
+        assert_eq!(switches(&status(7)).len(), 2);
+        assert_ne!(switches(&status(7)), switches(&status(8)));
+    }
+
+    #[test]
+    fn process_that_exits_is_found_by_its_state_or_flags() {
+        assert!(!is_exiting("1 (a) b) S 0 1 1 0 -1 4194560 119 0"));
+        assert!(is_exiting("1 (sh) S 0 1 1 0 -1 4194564 119 0"));
+        assert!(is_exiting("1 (sh) Z 0 1 1 0 -1 4194560 119 0"));
+    }
+
+    #[test]
+    fn process_that_waits_for_signals_is_known_by_its_place_in_the_kernel() {
         assert!(waits_for_signals("do_sigtimedwait.isra.0"));
         assert!(!waits_for_signals("hrtimer_nanosleep"));
         assert!(!waits_for_signals("0"), "it runs");
@@ -122,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_killed_for_a_signal_has_ended_by_that_signal() {
+    fn main_process_that_was_killed_in_place_of_a_signal_has_ended_by_that_signal() {
         let mut main = MainProcess::new(Pid::INIT, false);
         assert_eq!(main.status(Status::Signal(libc::SIGKILL)), Status::Signal(libc::SIGKILL));
         main.ended_by = Some(libc::SIGTERM);

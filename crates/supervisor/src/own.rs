@@ -9,62 +9,54 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
-use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
+use rustix::thread::{UnshareFlags, move_into_link_name_space};
 
 use crate::identity::with_child;
 use crate::rights;
 use crate::step::{Result, Step};
 
-pub struct Own(Vec<(OwnedFd, LinkNameSpaceType)>);
-
-const IPC: LinkNameSpaceType = LinkNameSpaceType::InterProcessCommunication;
+pub struct Own(Vec<OwnedFd>);
 
 /// As `/proc` calls them. The mount namespace comes last: to enter it changes what paths mean.
-const KINDS: [(&str, LinkNameSpaceType, UnshareFlags); 4] = [
-    ("uts", LinkNameSpaceType::HostNameAndNISDomainName, UnshareFlags::NEWUTS),
-    ("ipc", IPC, UnshareFlags::NEWIPC),
-    ("cgroup", LinkNameSpaceType::ControlGroup, UnshareFlags::NEWCGROUP),
-    ("mnt", LinkNameSpaceType::Mount, UnshareFlags::NEWNS),
+const KINDS: [(&str, UnshareFlags); 4] = [
+    ("uts", UnshareFlags::NEWUTS),
+    ("ipc", UnshareFlags::NEWIPC),
+    ("cgroup", UnshareFlags::NEWCGROUP),
+    ("mnt", UnshareFlags::NEWNS),
 ];
 
 impl Own {
     /// Makes them from those of this process. IPC that is shared with another sandbox stays what it is.
     pub fn make(user: &OwnedFd, shares_ipc: bool) -> Result<Self> {
-        let kinds = || KINDS.into_iter().filter(move |(_, kind, _)| *kind != IPC || !shares_ipc);
-        let new = kinds().fold(UnshareFlags::empty(), |all, (_, _, flag)| all | flag);
+        let kinds =
+            || KINDS.into_iter().filter(move |(_, flag)| *flag != UnshareFlags::NEWIPC || !shares_ipc);
+        let new = kinds().fold(UnshareFlags::empty(), |all, (_, flag)| all | flag);
         let become_root = || {
             rights::enter(user, None)?;
             // SAFETY: the descriptor table is not among what is unshared.
             unsafe { rustix::thread::unshare_unsafe(new) }
         };
         with_child("make namespaces of its own", become_root, |pid| {
-            let namespace = |(name, kind, _)| {
+            let namespace = |(name, _)| {
                 let path = format!("/proc/{pid}/ns/{name}");
-                let opened = open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-                opened.step_at("open", path).map(|opened| (opened, kind))
+                open(&path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).step_at("open", path)
             };
             kinds().map(namespace).collect::<Result<_>>().map(Self)
         })
     }
 
-    /// What another process needs to have the same: each namespace and the place of its kind among [`KINDS`].
-    pub fn parts(&self) -> impl Iterator<Item = (u8, BorrowedFd<'_>)> {
-        self.0.iter().filter_map(|(namespace, kind)| {
-            let place = KINDS.iter().position(|(_, known, _)| known == kind)?;
-            Some((place as u8, namespace.as_fd()))
-        })
+    /// Another process makes the same of these, in this order.
+    pub fn parts(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.0.iter().map(AsFd::as_fd)
     }
 
-    /// The same from its parts.
-    pub fn of(kinds: &[u8], namespaces: impl IntoIterator<Item = OwnedFd>) -> Self {
-        let kinds = kinds.iter().filter_map(|place| KINDS.get(usize::from(*place)));
-        Self(namespaces.into_iter().zip(kinds).map(|(namespace, (_, kind, _))| (namespace, *kind)).collect())
+    pub fn of(parts: Vec<OwnedFd>) -> Self {
+        Self(parts)
     }
 
-    /// Only for whoever has every capability in the sandbox's user namespace.
+    /// Takes every capability in the sandbox's user namespace.
     pub fn enter(&self) -> std::result::Result<(), Errno> {
-        self.0
-            .iter()
-            .try_for_each(|(namespace, kind)| move_into_link_name_space(namespace.as_fd(), Some(*kind)))
+        // A namespace knows of which kind it is.
+        self.0.iter().try_for_each(|namespace| move_into_link_name_space(namespace.as_fd(), None))
     }
 }

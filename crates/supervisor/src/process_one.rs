@@ -1,14 +1,14 @@
-//! Process 1 as the programs of a sandbox see it: the main process, or what stands in for it where there is none.
+//! Process 1 as the programs of a sandbox see it: the main process, or an idle process where the sandbox has none.
 //!
 //! ```text
-//! supervisor ─ process 1 of the slot's pid namespace, which nobody inside sees
+//! supervisor ─ process 1 of the slot's pid namespace, which no program inside sees
 //!  ├─ process 1 of the sandbox's own pid namespace: waits while the slot is parked, then executes the main program
-//!  └─ exec: whatever else the supervisor forks is in that namespace from its first moment
+//!  └─ exec: every other child of the supervisor is in that namespace from its first moment
 //! ```
 //!
-//! So it is as in every container: a signal to process 1 reaches the main process if that handles it, an init system finds
-//! itself to be process 1, orphans become its children, and when it ends, the kernel ends everything else. The process is
-//! made ahead, because `/proc` can only be mounted from within a pid namespace, which there is from its first process on.
+//! So a sandbox works as every container does: a signal to process 1 reaches the main process if that handles it, an init
+//! system finds itself to be process 1, orphans become its children, and when it ends, the kernel ends everything else. The
+//! process is made ahead: `/proc` can only be mounted from within a pid namespace, and a pid namespace begins with a process.
 
 use std::fs::File;
 use std::io::IoSlice;
@@ -41,7 +41,7 @@ use crate::streams;
 pub struct ProcessOne {
     /// Its number in the supervisor's pid namespace.
     pid: Pid,
-    /// Where it is told what to become.
+    /// Takes the launch file and the descriptors of the main process.
     socket: OwnedFd,
     /// The supervisor's own pid namespace.
     outer: OwnedFd,
@@ -94,9 +94,7 @@ impl ProcessOne {
     /// Has it become the main process, as the launch file describes it.
     pub fn start(self, launch: File, joined: &Joined, ground: &Ground, stdio: Stdio) -> Result<Spawning> {
         const STEP: &str = "start the main process";
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let (status, tell) =
-            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).step("make a socket")?;
+        let (status, tell) = Spawning::channel().step("make a socket")?;
         let files = match stdio {
             Stdio::Files(files) => files,
             Stdio::Terminal(_) => [const { None }; 3],
@@ -105,10 +103,8 @@ impl ProcessOne {
         fds.extend(files.iter().map(|file| file.as_ref().unwrap_or(&ground.null).as_fd()));
         fds.extend([ground.null.as_fd(), ground.terminals.as_fd()]);
         fds.extend(joined.ipc.iter().map(AsFd::as_fd));
-        let own: Vec<_> = ground.own.iter().flat_map(Own::parts).collect();
-        fds.extend(own.iter().map(|(_, namespace)| *namespace));
-        let kinds: Vec<u8> = own.iter().map(|(kind, _)| *kind).collect();
-        send(&self.socket, &kinds, &fds).step(STEP)?;
+        fds.extend(ground.own.iter().flat_map(Own::parts));
+        send(&self.socket, &fds).step(STEP)?;
         Ok(Spawning::new(self.pid, status))
     }
 }
@@ -116,13 +112,12 @@ impl ProcessOne {
 /// More descriptors than this are never sent: those of [`Tools`], and five namespaces.
 pub const MOST_FDS: usize = 9 + 5;
 
-fn send(socket: &OwnedFd, packet: &[u8], fds: &[BorrowedFd<'_>]) -> std::result::Result<(), Errno> {
+fn send(socket: &OwnedFd, fds: &[BorrowedFd<'_>]) -> std::result::Result<(), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     control.push(SendAncillaryMessage::ScmRights(fds));
-    // The first byte is for a packet that would otherwise be empty, which means that nothing will be sent.
-    let bytes = [IoSlice::new(&[0]), IoSlice::new(packet)];
-    sendmsg(socket, &bytes, &mut control, SendFlags::NOSIGNAL).map(drop)
+    // An empty packet would mean that the other end is closed.
+    sendmsg(socket, &[IoSlice::new(&[0])], &mut control, SendFlags::NOSIGNAL).map(drop)
 }
 
 /// The life of process 1: it never returns.
@@ -132,32 +127,32 @@ fn wait_for_orders(socket: OwnedFd, powers: Powers) -> ! {
         exit(1)
     }
     spawn::close_all_but(&socket);
-    let mut packet = [0; 1 + 4];
     loop {
-        match receive(socket.as_fd(), &mut packet, RecvFlags::empty()) {
+        match receive(socket.as_fd(), &mut [0], RecvFlags::empty()) {
             Err(Errno::INTR) => {}
-            Ok((length, fds)) if length > 0 => become_main(&packet[1..length], fds, powers),
+            Ok((length, fds)) if length > 0 => become_main(fds, powers),
             _ => exit(1),
         }
     }
 }
 
-fn become_main(kinds: &[u8], fds: Vec<OwnedFd>, powers: Powers) -> ! {
+fn become_main(fds: Vec<OwnedFd>, powers: Powers) -> ! {
     let Some(tools) = Tools::of(fds) else { exit(1) };
     let Tools { launch, tell, network, user, streams: [stdin, stdout, stderr], null, terminals, others } =
         tools;
-    let prepared = read(launch).and_then(|launch| {
+    let at = |stage| move |errno| (stage, errno);
+    let prepared = read(launch).map_err(at(spawn::Stage::Launch)).and_then(|launch| {
         let mut others = others.into_iter();
         let joined = Joined { network, ipc: if launch.beside.is_some() { others.next() } else { None } };
-        follow(&joined, launch.privileged)?;
+        follow(&joined, launch.privileged).map_err(at(spawn::Stage::Namespaces))?;
         Ok((launch, others))
     });
     let failed = match prepared {
-        Err(errno) => (spawn::Stage::Launch, errno),
+        Err(failed) => failed,
         Ok((launch, others)) => {
             let ground = Ground {
                 namespace: user,
-                own: launch.privileged.then(|| Own::of(kinds, others)),
+                own: launch.privileged.then(|| Own::of(others.collect())),
                 terminals,
                 null,
                 filter: if launch.privileged { Filter::privileged() } else { Filter::new() },
@@ -187,6 +182,8 @@ fn follow(joined: &Joined, privileged: bool) -> std::result::Result<(), Errno> {
     if let Some(ipc) = &joined.ipc {
         move_into_link_name_space(ipc.as_fd(), Some(LinkNameSpaceType::InterProcessCommunication))?;
     }
+    // The root was exchanged for this process too; its directory is still that of the slot, outside.
+    rustix::process::chdir("/")?;
     match privileged {
         true => rights::leave_keyring(),
         false => set_no_new_privs(true),
@@ -220,14 +217,18 @@ fn read(file: OwnedFd) -> std::result::Result<Launch, Errno> {
     serde_json::from_slice::<LaunchFile>(&text).map(|file| file.launch).map_err(|_| Errno::BADMSG)
 }
 
-/// Stands in for a main process that there is none of: reaps, and ends when it is told to, with every right of a program
-/// inside and no more. Only returns when something failed.
+/// Idles in place of a main process: reaps, and ends on a signal to stop, with every right of a program inside and no more. Only
+/// returns when something failed.
 fn pause(ground: &Ground, program: &Program, tell: &OwnedFd) -> (spawn::Stage, Errno) {
     let streams = Stdio::Files([const { None }; 3]);
     if let Err(failed) = spawn::become_program(ground, program, streams, tell) {
         return failed;
     }
-    // As `execve` would; by that the supervisor knows.
+    // A signal that comes once the supervisor reports the start must not be lost.
+    if let Err(error) = container_init::block_signals() {
+        return (spawn::Stage::Rights, Errno::from_io_error(&error).unwrap_or(Errno::IO));
+    }
+    // As `execve` would: the supervisor takes the closed socket for a start.
     crate::launcher::close_inherited();
     let _ = rustix::thread::set_name(c"pause");
     container_init::idle()

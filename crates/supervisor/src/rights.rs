@@ -73,7 +73,8 @@ pub fn leave_keyring() -> std::result::Result<(), Errno> {
     }
 }
 
-/// Enters the user namespace of the programs inside, where it has every capability, and what else is the sandbox's own.
+/// Enters the user namespace of the programs inside, where this process has every capability, and the namespaces of a privileged
+/// sandbox.
 pub fn enter(namespace: &OwnedFd, own: Option<&Own>) -> std::result::Result<(), Errno> {
     move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::User))?;
     own.map_or(Ok(()), Own::enter)
@@ -91,7 +92,9 @@ pub fn become_user(bounds: Bounds, program: &Program) -> std::result::Result<(),
     clear_ambient_capability_set()?;
     let held = if program.uid == 0 { kept } else { CapabilitySet::empty() };
     let none = CapabilitySet::empty();
-    set_capabilities(None, CapabilitySets { effective: held, permitted: held, inheritable: none })
+    set_capabilities(None, CapabilitySets { effective: held, permitted: held, inheritable: none })?;
+    // A change of ids sets it to what the machine has for set-user-id programs. `execve` sets it anew.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)
 }
 
 /// Gives up every capability for good, for this process and for all that it will start. It stays root, and so the owner of

@@ -14,10 +14,10 @@ use rustix::mount::{MountAttrFlags, UnmountFlags};
 use rustix::process::{chdir, fchdir, pivot_root};
 
 use crate::beside::Shared;
-use crate::cgroups;
 use crate::dev::Devices;
 use crate::inside::Inside;
 use crate::mount;
+use crate::sizes;
 use crate::skeleton::{READ_ONLY, Skeleton, plain};
 use crate::step::{Result, Step};
 
@@ -58,9 +58,7 @@ pub fn enter(
     let Standing { inside, skeleton } = root;
     tell_names(&inside, launch, &skeleton.scratch)?;
     skeleton.add_sys(&inside)?;
-    if let Some(count) = launch.processors {
-        cgroups::tell_processors(&inside, &skeleton.scratch, count)?;
-    }
+    sizes::show(&inside, &skeleton.scratch, launch)?;
     shared.iter().try_for_each(|shared| shared.attach_shm(&inside))?;
     memory_dirs(slot, launch, shared.as_ref(), (&skeleton.scratch, Path::new(file::RUN)))?;
     for bind in &launch.binds {
@@ -99,7 +97,6 @@ pub fn stack(
         host_directory(&inside, path)?;
     }
     place_names(&inside, slot, scratch.0)?;
-    program(&inside, &image.sandboxd, Path::new(launch::SANDBOXD))?;
     Ok(inside)
 }
 
@@ -169,7 +166,7 @@ fn host_directory(inside: &Inside, path: &PathBuf) -> Result<()> {
 const NAMES: [&str; 3] = ["hostname", "hosts", "resolv.conf"];
 
 fn place_names(inside: &Inside, slot: &Slot, scratch: &OwnedFd) -> Result<()> {
-    let scratch = Inside::new(scratch.try_clone().step("keep the scratch directory")?, slot.first_id);
+    let scratch = Inside::of(scratch, slot.first_id)?;
     for name in NAMES {
         let (from, to) = (Path::new("/").join(name), Path::new("/etc").join(name));
         scratch.write(&from, b"")?;
@@ -214,20 +211,13 @@ fn last_words(inside: &Inside, path: &Path, slot: &Slot, scratch: &OwnedFd) -> R
         return open_to_everybody(inside.readable(path)?);
     }
     let name = Path::new("/last-words");
-    let scratch = Inside::new(scratch.try_clone().step("keep the scratch directory")?, slot.first_id);
+    let scratch = Inside::of(scratch, slot.first_id)?;
     scratch.write(name, b"")?;
     let view = mount::view_of(&scratch.file(name)?).step_at("view", path)?;
     let target = inside.file(path)?;
     refuse_kernel_filesystem(&target).step_at("mount a file over", path)?;
     mount::attach(&view, &target).step_at("attach", path)?;
     open_to_everybody(scratch.readable(name)?)
-}
-
-/// One of our own programs.
-pub fn program(inside: &Inside, program: &Path, at: &Path) -> Result<()> {
-    let view = mount::view(program, false).step_at("open", program)?;
-    mount::restrict(&view, plain() | READ_ONLY, false).step_at("make read-only", program)?;
-    mount::attach(&view, &inside.file(at)?).step_at("attach", at)
 }
 
 /// Volumes in memory, of its own or another's: seen by the binds that follow, and by nobody outside this mount namespace.

@@ -33,8 +33,6 @@ pub struct Skeleton {
     /// A directory in memory for mount points and small files: on a disk they would take most of a start's time.
     pub scratch: OwnedFd,
     pub devices: Devices,
-    /// Whether there are cgroups to show.
-    cgroups: bool,
     /// `None`: nothing is hidden or sealed.
     masks: Option<Masks>,
 }
@@ -58,8 +56,8 @@ impl Skeleton {
             make_read_only(&inside)?;
             hide(&inside, &MASKED_IN_PROC, masks)?;
         }
-        let cgroups = cgroups::prepare(&inside, &slot.cgroup_views)?;
-        Ok(Self { scratch, devices, cgroups, masks })
+        cgroups::prepare(&inside, &slot.cgroup_views)?;
+        Ok(Self { scratch, devices, masks })
     }
 
     /// Moves it into the root.
@@ -76,14 +74,13 @@ impl Skeleton {
     /// Adds `/sys`, which shows the interfaces of the network that it is mounted in, with the cgroups below it.
     pub fn add_sys(&self, inside: &Inside) -> Result<()> {
         sysfs(inside, self.masks.is_none())?;
-        if self.cgroups {
-            cgroups::move_into(&frame(&self.scratch)?, inside)?;
-        }
+        cgroups::move_into(&frame(&self.scratch)?, inside)?;
         self.masks.as_ref().map_or(Ok(()), |masks| hide(inside, &MASKED_IN_SYS, masks))
     }
 }
 
-/// It shows the pid namespace of whoever mounts it: that is the sandbox's for children of this process alone.
+/// Mounted by a child: `/proc` shows the pid namespace of the process that mounts it, and children of this process alone are in the
+/// sandbox's.
 fn mount_proc(inside: &Inside) -> Result<()> {
     let target = inside.directory(Path::new("/proc"))?;
     let mount = || mount::filesystem("proc", &[], quiet()).and_then(|proc| mount::attach(&proc, &target));
@@ -109,7 +106,7 @@ fn scratch() -> Result<OwnedFd> {
 
 /// The scratch directory as if it were a root.
 fn frame(scratch: &OwnedFd) -> Result<Inside> {
-    Ok(Inside::new(scratch.try_clone().step("keep the scratch directory")?, 0))
+    Inside::of(scratch, 0)
 }
 
 pub fn runtime_directory(inside: &Inside, first_id: u32) -> Result<()> {

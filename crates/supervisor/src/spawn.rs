@@ -19,6 +19,7 @@ use rustix::pty::OpenptFlags;
 use rustix::termios::Winsize;
 
 use crate::fork::{Fork, exit, fork};
+use crate::main_process;
 use crate::mount::last_errno;
 use crate::own::Own;
 use crate::rights::{self, Bounds};
@@ -79,17 +80,19 @@ const MESSAGE: usize = 8;
 
 pub fn start(ground: &Ground, program: &Program, stdio: Stdio) -> Result<Spawning, Failed> {
     let prepared = Prepared::new(program)?;
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let (status, tell) =
-        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(internal)?;
+    let (status, tell) = Spawning::channel().map_err(internal)?;
     match fork() {
         Ok(Fork::Parent(pid)) => Ok(Spawning::new(pid, status)),
         Ok(Fork::Child) => {
             tell_failure(&tell, run(ground, program, &prepared, stdio, &tell));
             exit(127)
         }
+        // The kernel's word for a pid namespace whose process 1 is going.
+        Err(errno @ Errno::NOMEM) if main_process::is_ending() => {
+            Err(failed(FailureKind::Ended, errno, "the sandbox is ending"))
+        }
         Err(errno @ (Errno::AGAIN | Errno::NOMEM)) => {
-            Err(failed(FailureKind::Limit, errno, "the sandbox has no process left, or is ending"))
+            Err(failed(FailureKind::Limit, errno, "the sandbox has no process left"))
         }
         Err(errno) => Err(internal(errno)),
     }
@@ -125,7 +128,13 @@ pub fn tell_failure(tell: &OwnedFd, (stage, errno): (Stage, Errno)) {
 }
 
 impl Spawning {
-    /// A program of which `status` will tell.
+    /// Two ends: what to watch, and what the child reports to until `execve` closes it.
+    pub fn channel() -> Result<(OwnedFd, OwnedFd), Errno> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+    }
+
+    /// `status` is the end of [`Spawning::channel`] to watch.
     pub fn new(pid: Pid, status: OwnedFd) -> Self {
         Self { pid, status, terminal: None }
     }
@@ -164,6 +173,7 @@ impl Spawning {
 #[derive(Clone, Copy)]
 pub enum Stage {
     Launch,
+    Namespaces,
     Rights,
     Terminal,
     Directory,
@@ -177,6 +187,11 @@ fn describe(stage: i32, errno: Errno, argv: &[String], cwd: &str) -> Failed {
         n if n == Stage::Launch as i32 => {
             failed(FailureKind::Internal, errno, "could not read the launch file")
         }
+        n if n == Stage::Namespaces as i32 => failed(
+            FailureKind::Internal,
+            errno,
+            "could not enter the network of the sandbox, or what it shares",
+        ),
         n if n == Stage::Rights as i32 => {
             failed(FailureKind::Internal, errno, "could not take the user's rights")
         }
@@ -261,7 +276,7 @@ impl Prepared {
     }
 }
 
-/// All of a program but its code: rights, streams, directory.
+/// Gives this process everything that the program will have: rights, streams, working directory.
 pub fn become_program(
     ground: &Ground,
     program: &Program,
@@ -338,7 +353,7 @@ pub fn reset_signals() {
     }
 }
 
-/// Lets go of all that the supervisor has open, but for the standard streams and one more, which `execve` closes.
+/// Closes all that the supervisor has open, but for the standard streams and one more, which `execve` closes.
 ///
 /// All of it is close-on-exec; but `execve` takes the program's memory before it closes anything, and from then on the process
 /// can be looked into by whoever has the right to trace in its user namespace, as root of a privileged sandbox does.

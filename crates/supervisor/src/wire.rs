@@ -124,7 +124,8 @@ pub enum Reply {
     Hello {
         generation: u32,
     },
-    /// The program has been executed; `pid` is its id inside.
+    /// The program has been executed; `pid` is its number in the supervisor's pid namespace, which is not the one that programs
+    /// inside see. Under gVisor it is that of its kernel.
     Started {
         pid: i32,
     },

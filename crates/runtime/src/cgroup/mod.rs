@@ -28,7 +28,7 @@ pub struct Cgroups {
     cpu: Option<Hierarchy>,
     /// Counts processor time.
     cpuacct: Option<Hierarchy>,
-    /// Bounds nothing: a JVM believes in limits of the first version only where it finds this one too.
+    /// Limits nothing. A JVM reads limits of the first version only where it finds this hierarchy too.
     cpuset: Option<Hierarchy>,
     /// Not joined at a start, but without root: sandboxes are moved there when they are frozen for the first time.
     freezer: Option<Hierarchy>,
@@ -77,6 +77,8 @@ impl Cgroups {
         let cpuacct = usage::find_cpuacct(&mounts, read);
         let parent = parent_of(state);
         let cpuset = find("cpuset").filter(|cpuset| cpuset.version == Version::V1);
+        // No start fails for want of it.
+        let cpuset = cpuset.filter(|cpuset| cpuset::works(&cpuset.mount, &parent));
         Ok(Self { memory: find("memory"), pids, cpu: find("cpu"), cpuacct, cpuset, freezer, parent, powers })
     }
 

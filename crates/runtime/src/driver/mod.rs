@@ -71,8 +71,8 @@ pub trait Driver: Send + Sync {
     /// What the cgroup of a sandbox must allow, so that the driver's own processes fit in beside the sandbox's.
     fn limits(&self, limits: Limits) -> Limits;
 
-    /// What the supervisor is to know beyond what all drivers need. `init` is its own program.
-    fn launch(&self, spec: &Spec, init: &Path, kernel: launch::Kernel) -> Option<launch::Oci>;
+    /// What the supervisor is to know beyond what all drivers need.
+    fn launch(&self, spec: &Spec, kernel: launch::Kernel) -> Option<launch::Oci>;
 }
 
 /// The supervisor does it all.
@@ -105,7 +105,7 @@ impl Driver for Native {
         limits
     }
 
-    fn launch(&self, _: &Spec, _: &Path, _: launch::Kernel) -> Option<launch::Oci> {
+    fn launch(&self, _: &Spec, _: launch::Kernel) -> Option<launch::Oci> {
         None
     }
 }

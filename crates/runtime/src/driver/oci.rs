@@ -75,14 +75,13 @@ impl Driver for Oci {
         }
     }
 
-    fn launch(&self, spec: &Spec, init: &Path, kernel: launch::Kernel) -> Option<launch::Oci> {
+    fn launch(&self, spec: &Spec, kernel: launch::Kernel) -> Option<launch::Oci> {
         let files = getrlimit(Resource::Nofile).maximum.map_or(OPEN_FILES, |most| most.min(OPEN_FILES));
         Some(launch::Oci {
             program: self.program.clone(),
             flags: self.flags().iter().map(|flag| (*flag).to_owned()).collect(),
             gvisor: self.is_gvisor(),
             config: config(spec, files, self.is_gvisor()),
-            init: init.to_owned(),
             kernel,
         })
     }

@@ -13,13 +13,12 @@ use super::{Config, Image, RootFs, Users};
 use crate::powers;
 
 /// Counted up when what is made below changes.
-const RECIPE: u32 = 3;
+const RECIPE: u32 = 4;
 
 /// Where programs and libraries are, either in `/usr` through a link or in directories of their own.
 const SYSTEM: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 
-const DIRECTORIES: [(&str, u32); 20] = [
-    (".asb", 0o755),
+const DIRECTORIES: [(&str, u32); 19] = [
     ("app", 0o755),
     ("dev", 0o755),
     ("etc", 0o755),
@@ -77,9 +76,8 @@ const PUBLIC: [&str; 32] = [
     "ssl/openssl.cnf",
 ];
 
-const FILES: [(&str, &str); 8] = [
+const FILES: [(&str, &str); 7] = [
     // Something of the sandbox's own is mounted over these.
-    (".asb/sandboxd", ""),
     ("etc/hostname", ""),
     ("etc/hosts", ""),
     ("etc/resolv.conf", ""),

@@ -22,15 +22,19 @@ pub struct Base {
 }
 
 impl Base {
-    /// `None` if it is not there: a start will say so better.
-    pub fn of(root: &RootFs, sandboxd: &Path) -> Option<Self> {
+    /// `None` if it is not there: a start will say so better. `programs` is the layer that every root has besides.
+    pub fn of(root: &RootFs, programs: &Path) -> Option<Self> {
         let identity =
             |path: &std::path::PathBuf| path.metadata().ok().map(|layer| (layer.dev(), layer.ino()));
         let layers = root.layers.iter().map(identity).collect::<Option<_>>()?;
-        let (layers_at, host_dirs) = (root.layers.clone(), root.host_dirs.clone());
-        let image = Image { layers: layers_at, host_dirs, sandboxd: sandboxd.to_owned() };
-        Some(Self { image, layers })
+        Some(Self { image: image(root, [programs]), layers })
     }
+}
+
+/// What a root is made from. No layer of an image takes the place of our programs.
+pub fn image<'a>(root: &RootFs, programs: impl IntoIterator<Item = &'a Path>) -> Image {
+    let layers = programs.into_iter().map(Path::to_owned).chain(root.layers.iter().cloned()).collect();
+    Image { layers, host_dirs: root.host_dirs.clone() }
 }
 
 /// Which of the slots that are parked to take, and which one to make room with. The second is to be removed first.
@@ -70,7 +74,7 @@ mod tests {
     use super::*;
 
     fn base(name: &str, inode: u64) -> Base {
-        let image = Image { layers: vec![name.into()], host_dirs: Vec::new(), sandboxd: "/s".into() };
+        let image = Image { layers: vec![name.into()], host_dirs: Vec::new() };
         Base { image, layers: vec![(1, inode)] }
     }
 

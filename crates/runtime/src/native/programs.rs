@@ -4,9 +4,14 @@ use std::io;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use asb_supervisor::launch::{INIT, SANDBOXD};
+
 pub struct Programs {
     pub supervisor: PathBuf,
+    /// A layer for every root, with `sandboxd` in it.
     pub sandboxd: PathBuf,
+    /// A layer for the roots of other runtimes, with the supervisor's program in it.
+    pub init: PathBuf,
 }
 
 impl Programs {
@@ -14,12 +19,24 @@ impl Programs {
     pub fn write(directory: &Path) -> io::Result<Self> {
         let place = directory.join("bin").join(asb_embedded::VERSION);
         std::fs::create_dir_all(&place)?;
-        let program = |name: &str, contents| program(&place.join(name), contents);
         Ok(Self {
-            supervisor: program("asb-supervisor", asb_embedded::SUPERVISOR)?,
-            sandboxd: program("asb-sandboxd", asb_embedded::SANDBOXD)?,
+            supervisor: program(&place.join("asb-supervisor"), asb_embedded::SUPERVISOR)?,
+            sandboxd: layer(&place.join("sandboxd"), SANDBOXD, asb_embedded::SANDBOXD)?,
+            init: layer(&place.join("init"), INIT, asb_embedded::SUPERVISOR)?,
         })
     }
+}
+
+/// A layer that has one program, at this path inside.
+fn layer(layer: &Path, inside: &str, contents: &[u8]) -> io::Result<PathBuf> {
+    let path = layer.join(inside.trim_start_matches('/'));
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent)?;
+        // The engine may have been started with another mask.
+        std::fs::set_permissions(parent, PermissionsExt::from_mode(0o755))?;
+    }
+    program(&path, contents)?;
+    Ok(layer.to_owned())
 }
 
 fn program(path: &Path, contents: &[u8]) -> io::Result<PathBuf> {

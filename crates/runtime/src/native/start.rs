@@ -5,10 +5,11 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use asb_supervisor::launch::{self, Bind, ExtraIds, Failure, Image, Launch, Main, MemoryDir, Report};
+use asb_supervisor::launch::{self, Bind, ExtraIds, Failure, Launch, Main, MemoryDir, Report};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
+use super::base;
 use super::beside::{self, Beside};
 use super::slot::{self, Slot};
 use super::{SANDBOX_FILE, Shared, delete};
@@ -164,13 +165,12 @@ fn launch_of(
         bytes: memory.bytes,
         group: memory.group,
     };
+    let oci = driver.launch(spec, kernel_of(shared, spec));
+    let init = oci.is_some().then_some(shared.programs.init.as_path());
+    let programs = [shared.programs.sandboxd.as_path()].into_iter().chain(init);
     Launch {
         hostname: spec.hostname.clone(),
-        image: Image {
-            layers: spec.root.layers.clone(),
-            host_dirs: spec.root.host_dirs.clone(),
-            sandboxd: shared.programs.sandboxd.clone(),
-        },
+        image: base::image(&spec.root, programs),
         read_only_root: spec.read_only_root,
         capabilities: spec.capabilities,
         privileged: spec.privileged,
@@ -181,6 +181,7 @@ fn launch_of(
         resolv_conf: spec.resolv_conf.clone(),
         hosts: spec.hosts.clone(),
         last_words: spec.last_words.clone(),
+        memory_bytes: spec.limits.memory_bytes,
         processors: spec.limits.cpu_millis.map(|millis| millis.div_ceil(1000)),
         log_bytes: spec.limits.log_bytes,
         extra_ids,
@@ -195,7 +196,7 @@ fn launch_of(
             stdin: spec.process.stdin,
             terminal: spec.process.terminal,
         },
-        oci: driver.launch(spec, &shared.programs.supervisor, kernel_of(shared, spec)),
+        oci,
         beside,
     }
 }

@@ -24,7 +24,7 @@ pub use self::session::{Session, SessionControl};
 use crate::native::{Shared, delete};
 use crate::process::Process;
 use crate::tree::{self, Enough, Size};
-use crate::{Error, SandboxId, Spec, Stats, count};
+use crate::{Error, SandboxId, Spec, Stats, count, driver};
 
 /// How a program ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -302,15 +302,24 @@ impl Sandbox {
         }
     }
 
-    /// `sandboxd --detach` ends with 0 as soon as it listens.
+    /// Returns when it listens.
     async fn start_sandboxd(&self) -> Result<(), Error> {
         let problem = |problem| Error::Sandboxd { sandbox: self.id().clone(), problem };
         let port = SANDBOXD_OWN_PORT.to_string();
-        let argv = [SANDBOXD, "--listen-host", "127.0.0.1", "--port", &port, "--detach"];
-        let argv = argv.map(str::to_owned).to_vec();
-        match session::run(self, argv).await? {
-            Exit::Code(0) => Ok(()),
-            exit => Err(problem(format!("it ended with {exit:?} instead of listening"))),
+        let argv = |mode: &str| {
+            [SANDBOXD, "--listen-host", "127.0.0.1", "--port", &port, mode].map(str::to_owned).to_vec()
+        };
+        let ended = if self.inner.spec.driver == driver::Name::Native {
+            // As a child of the supervisor. In the background it would be a child of process 1, which is the user's
+            // program and may wait for all of its children.
+            session::run_until(self, argv("--announce"), "listening").await?
+        } else {
+            // Process 1 is ours and reaps it. In the foreground gVisor would keep a process of its own for it.
+            Some(session::run(self, argv("--detach")).await?).filter(|exit| *exit != Exit::Code(0))
+        };
+        match ended {
+            None => Ok(()),
+            Some(exit) => Err(problem(format!("it ended with {exit:?} instead of listening"))),
         }
     }
 

@@ -7,6 +7,7 @@ use std::sync::Weak;
 use asb_supervisor::wire::{self, Reply, Request, Size};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::termios::{Winsize, tcsetwinsize};
+use tokio::io::AsyncReadExt;
 use tokio::io::unix::AsyncFd;
 use tokio::net::unix::pipe;
 
@@ -118,6 +119,19 @@ pub async fn run(sandbox: &Sandbox, argv: Vec<String>) -> Result<Exit, Error> {
     let (oom_kills, terminal) = (sandbox.oom_kills(), Weak::new());
     let (sandbox, shared_terminal) = (sandbox.clone(), None);
     SessionControl { sandbox, connection, terminal, shared_terminal, oom_kills, exit: None }.wait().await
+}
+
+/// Starts a program and lets it go once it has printed `word`. It goes on without a connection.
+///
+/// Answers with how it ended if it printed nothing of the kind.
+pub async fn run_until(sandbox: &Sandbox, argv: Vec<String>, word: &str) -> Result<Option<Exit>, Error> {
+    let exec = Exec { argv, env: Vec::new(), cwd: None, stdin: false, terminal: None };
+    let Session { mut stdout, mut control, .. } = start(sandbox, &exec).await?;
+    let mut printed = vec![0; word.len()];
+    match stdout.read_exact(&mut printed).await {
+        Ok(_) if printed == word.as_bytes() => Ok(None),
+        _ => control.wait().await.map(Some),
+    }
 }
 
 /// Joins the streams of the main process.

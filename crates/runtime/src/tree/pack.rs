@@ -22,8 +22,8 @@ use crate::powers;
 /// Stretches of data that one sparse file is written in; with more it is written out.
 const SEGMENTS: usize = 1 << 14;
 
-/// Packs a directory: itself as `.`, everything in it below that. Sockets and devices are left out. An error when a file
-/// becomes shorter while it is read.
+/// Packs a directory: itself as `.`, everything in it below that. Sockets and devices are left out, but for the devices 0:0 with
+/// which overlays mark what was deleted. An error when a file becomes shorter while it is read.
 pub fn pack(from: &Path, out: impl Write) -> io::Result<()> {
     pack_where(from, out, |_| Ok(true))
 }
@@ -121,12 +121,20 @@ impl<W: Write> Packer<W> {
                 name.push(item.name);
                 self.mark(&item.path.with_file_name(name))
             }
+            // The deletion of an overlay that is kept in the tree. Unpacking makes it, or reports that it is left out.
+            FileType::CharacterDevice if is_whiteout(&item.stat) => {
+                let mut header = header(&item.stat, tar::EntryType::Char);
+                header.set_device_major(0)?;
+                header.set_device_minor(0)?;
+                self.out.append_data(&mut header, item.path, io::empty())
+            }
             _ => Ok(()),
         }
     }
 
     fn directory(&mut self, path: &Path, opened: BorrowedFd<'_>, stat: &Stat) -> io::Result<()> {
-        self.records(attributes(opened)?)?;
+        let records = self.attributes(opened)?;
+        self.records(records)?;
         self.out.append_data(&mut header(stat, tar::EntryType::Directory), path, io::empty())?;
         let opaque = powers::here().opaque();
         if self.source == Source::Layer && !xattr::read(&opened, |name| name == opaque.as_bytes())?.is_empty()
@@ -166,7 +174,7 @@ impl<W: Write> Packer<W> {
     }
 
     fn file(&mut self, path: &Path, opened: BorrowedFd<'_>, stat: &Stat) -> io::Result<()> {
-        let mut records = attributes(opened)?;
+        let mut records = self.attributes(opened)?;
         let size = stat.st_size as u64;
         let file = File::from(opened.try_clone_to_owned()?);
         let segments = match self.source {
@@ -195,6 +203,16 @@ impl<W: Write> Packer<W> {
         Ok(())
     }
 
+    /// Extended attributes as they travel in a pax header before the file. In a layer, those of overlayfs are marks of this
+    /// machine's own; elsewhere they belong to an overlay that a program keeps in the tree.
+    fn attributes(&self, opened: BorrowedFd<'_>) -> io::Result<Vec<(String, Vec<u8>)>> {
+        let is_mark = |name: &[u8]| self.source == Source::Layer && name.starts_with(b"user.overlay.");
+        let found = xattr::read(&opened, |name| xattr::is_portable(name) && !is_mark(name))?;
+        let named =
+            |(name, value): (OsString, Vec<u8>)| (format!("SCHILY.xattr.{}", name.to_string_lossy()), value);
+        Ok(found.into_iter().map(named).collect())
+    }
+
     /// Writes the pax header of the file that follows.
     fn records(&mut self, records: Vec<(String, Vec<u8>)>) -> io::Result<()> {
         if records.is_empty() {
@@ -202,14 +220,6 @@ impl<W: Write> Packer<W> {
         }
         self.out.append_pax_extensions(records.iter().map(|(key, value)| (key.as_str(), value.as_slice())))
     }
-}
-
-/// Extended attributes as they travel in a pax header before the file.
-fn attributes(opened: BorrowedFd<'_>) -> io::Result<Vec<(String, Vec<u8>)>> {
-    let found = xattr::read(&opened, |name| xattr::is_portable(name) && !name.starts_with(b"user.overlay."))?;
-    let named =
-        |(name, value): (OsString, Vec<u8>)| (format!("SCHILY.xattr.{}", name.to_string_lossy()), value);
-    Ok(found.into_iter().map(named).collect())
 }
 
 /// Where a file with holes has data, and its end; `None` for one without holes.

@@ -197,6 +197,41 @@ fn owners_of_a_volume_come_back_whatever_their_ids_are() {
     assert_eq!(layer.path().join("1000650000").metadata().expect("there").uid(), 65_534);
 }
 
+/// As container engines without root keep them in a volume.
+#[test]
+fn overlay_that_is_kept_in_a_volume_is_packed_with_its_marks() {
+    let from = tempfile::tempdir().expect("made");
+    let device = |name: &str, number| {
+        let kind = rustix::fs::FileType::CharacterDevice;
+        rustix::fs::mknodat(rustix::fs::CWD, from.path().join(name), kind, Mode::empty(), number)
+            .expect("made");
+    };
+    device("deleted", 0);
+    device("null", rustix::fs::makedev(1, 3));
+    std::fs::create_dir(from.path().join("opaque")).expect("made");
+    let opened = directory(&from.path().join("opaque")).expect("opened");
+    rustix::fs::fsetxattr(&opened, "user.overlay.opaque", b"y", rustix::fs::XattrFlags::empty())
+        .expect("set");
+    let packed = packed(from.path());
+    let mut archive = tar::Archive::new(&*packed);
+    let mut seen = Vec::new();
+    for entry in archive.entries().expect("readable") {
+        let mut entry = entry.expect("readable");
+        let marks = entry.pax_extensions().expect("readable").into_iter().flatten();
+        let marks: Vec<_> =
+            marks.map(|mark| mark.expect("readable").key().expect("text").to_owned()).collect();
+        let path = entry.path().expect("text").display().to_string();
+        seen.push((path, entry.header().entry_type() == Char, marks));
+    }
+    seen.sort();
+    let mark = "SCHILY.xattr.user.overlay.opaque".to_owned();
+    let expected = [("./", false, Vec::new()), ("deleted", true, Vec::new()), ("opaque/", false, vec![mark])];
+    let plain = |path: &str| path.trim_end_matches('/').to_owned();
+    let seen: Vec<_> =
+        seen.into_iter().map(|(path, is_device, marks)| (plain(&path), is_device, marks)).collect();
+    assert_eq!(seen, expected.map(|(path, is_device, marks)| (plain(path), is_device, marks)));
+}
+
 #[test]
 fn size_counts_a_file_with_two_names_once() {
     let dir = tempfile::tempdir().expect("made");

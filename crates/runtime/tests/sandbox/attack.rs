@@ -4,12 +4,14 @@ use std::net::TcpListener;
 
 use asb_runtime::{Exit, Sandbox};
 
-use crate::common::{Output, World, exec, run, volume};
+use crate::common::{Output, World, exec, run, shell, volume};
 
 on_drivers! {
     [native: Native, runc: Runc, crun: Crun, gvisor: Gvisor]
     [
         nothing_of_the_host_but_its_programs_is_visible,
+        no_file_of_proc_names_the_data_directory,
+        what_a_sandbox_does_to_sandboxd_is_done_to_its_own_alone,
         host_loopback_and_its_sockets_cannot_be_reached,
         host_processes_can_neither_be_seen_nor_signalled,
         set_user_id_programs_give_no_rights,
@@ -36,7 +38,7 @@ on_drivers! {
 
 // Where another runtime has made the container, process 1 belongs to the sandbox like any other.
 on_drivers! {
-    [native_only: Native] [supervisor_is_not_seen_by_anything_inside, what_idles_can_neither_be_read_nor_traced]
+    [native_only: Native] [supervisor_is_not_seen_by_anything_inside, idle_process_can_neither_be_read_nor_traced]
 }
 
 /// Runs an attack inside. It first makes sure that it *is* inside.
@@ -185,7 +187,7 @@ for number in [9, 19, 11]:
 attempt("read it after that", lambda: read("/proc/1/environ"))
 "#;
 
-async fn what_idles_can_neither_be_read_nor_traced(world: World) {
+async fn idle_process_can_neither_be_read_nor_traced(world: World) {
     refused(world, PROCESS_ONE).await;
 }
 
@@ -259,11 +261,34 @@ for path, expected in {{"/root": [], "/home": ["user"], "/home/user": [], "/mnt"
                        "/var/log": []}}.items():
     if os.listdir(path) != expected: escaped.append(f"{{path}} holds {{os.listdir(path)}}")
 attempt("write to /usr", lambda: write("/usr/bin/x"))
-attempt("write to sandboxd", lambda: write("/.asb/sandboxd"))
 attempt("make /usr ours", lambda: os.chown("/usr/bin/env", 0, 0))
 "#
     );
     held(&attack(&sandbox, &script).await);
+    world.finish().await;
+}
+
+/// Neither of the main process nor of a program beside it.
+async fn no_file_of_proc_names_the_data_directory(world: World) {
+    let sandbox = world.start(&["sleep", "1000"]).await;
+    let names = ["mountinfo", "mounts", "mountstats", "cgroup", "cmdline", "environ", "maps", "limits"];
+    let files = names.map(|name| format!("/proc/1/{name} /proc/self/{name}")).join(" ");
+    let script = format!("cat {files} | tr '\\0' '\\n'; readlink /proc/1/* /proc/self/*");
+    let output = run(&sandbox, &shell(&script)).await;
+    assert!(output.stdout.contains("sleep"), "{output:?}");
+    let state = world.directory.path().file_name().expect("has a name").to_string_lossy().into_owned();
+    let named: Vec<_> = output.stdout.lines().filter(|line| line.contains(&state)).collect();
+    assert!(named.is_empty(), "{named:#?}");
+    world.finish().await;
+}
+
+/// A root user inside may do what it likes with its own root; nobody else sees that.
+async fn what_a_sandbox_does_to_sandboxd_is_done_to_its_own_alone(world: World) {
+    let one = world.idle().await;
+    run(&one, &shell("echo replaced > /.asb/sandboxd; chmod 777 /.asb")).await;
+    let other = world.idle().await;
+    let output = run(&other, &shell("/.asb/sandboxd --version; stat -c %a%u /.asb")).await;
+    assert!(output.stdout.starts_with("asb-sandboxd ") && output.stdout.ends_with("7550\n"), "{output:?}");
     world.finish().await;
 }
 

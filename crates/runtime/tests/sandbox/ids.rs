@@ -28,6 +28,8 @@ fn large(world: &World, argv: &[&str]) -> Spec {
     let mut spec = world.spec(argv);
     spec.extra_ids = vec![USER, GROUP];
     (spec.process.uid, spec.process.gid, spec.process.groups) = (USER, GROUP, vec![USER]);
+    // The image's own is for root alone.
+    spec.process.cwd = "/".into();
     spec
 }
 

@@ -109,7 +109,7 @@ while True:
 }
 
 #[tokio::test]
-async fn what_idles_reaps_and_ends_when_it_is_told_to() {
+async fn idle_process_reaps_and_ends_on_a_signal() {
     let world = World::new();
     let sandbox = world.idle().await;
     run(&sandbox, &shell("for i in 1 2 3; do (sh -c 'exit 1' &); done")).await;
@@ -133,5 +133,28 @@ async fn the_end_of_process_1_ends_everything_and_is_told() {
     });
     assert_eq!(output.exit, Exit::Signal(libc::SIGKILL), "{output:?}");
     assert_eq!(wait(&sandbox).await.exit, Exit::Code(7));
+    world.finish().await;
+}
+
+/// As programs do that start others and end when all of those have ended.
+#[tokio::test]
+async fn sandboxd_is_no_child_of_the_main_process() {
+    let world = World::new();
+    let waits = r#"
+import os, sys, time
+if os.fork() == 0:
+    while not os.path.exists("/tmp/over"): time.sleep(0.01)
+    sys.exit(0)
+print("ready", flush=True)
+try:
+    while True: os.wait()
+except ChildProcessError: sys.exit(5)
+"#;
+    let sandbox = started(&world, waits).await;
+    sandbox.dial_sandboxd().await.expect("connects");
+    sandbox.dial_sandboxd().await.expect("it goes on without the connection that started it");
+    let children = run(&sandbox, &shell("cat /proc/1/task/1/children | wc -w; touch /tmp/over")).await;
+    assert_eq!(children.stdout, "1\n", "{children:?}");
+    assert_eq!(wait(&sandbox).await.exit, Exit::Code(5));
     world.finish().await;
 }

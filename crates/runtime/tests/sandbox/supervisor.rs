@@ -1,9 +1,12 @@
 //! The supervisor against clients that are broken, hostile or from another time.
 
-use std::path::PathBuf;
-use std::process::Command;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
-use asb_runtime::Sandbox;
+use asb_runtime::{Powers, Sandbox};
+use asb_supervisor::launch::{Image, Launch, LaunchFile, Main, Report, Slot, file};
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 use tokio_seqpacket::UnixSeqpacket;
 
 use crate::common::{World, eventually, run, shell};
@@ -176,4 +179,104 @@ fn descriptors(process: &std::path::Path) -> Vec<String> {
         Some(format!("{} {}", entry.file_name().display(), path.display()))
     });
     paths.collect()
+}
+
+fn send(socket: &OwnedFd, packet: &[u8], fd: &impl AsFd) {
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = rustix::net::SendAncillaryBuffer::new(&mut space);
+    let fds = [fd.as_fd()];
+    control.push(rustix::net::SendAncillaryMessage::ScmRights(&fds));
+    let bytes = [std::io::IoSlice::new(packet)];
+    rustix::net::sendmsg(socket, &bytes, &mut control, SendFlags::NOSIGNAL).expect("sent");
+}
+
+/// A launch as the engine never asks for one: its specs name absolute directories.
+fn launch(image: Image, cwd: &str, script: &str) -> Launch {
+    Launch {
+        hostname: "box".to_owned(),
+        image,
+        read_only_root: false,
+        capabilities: Default::default(),
+        privileged: false,
+        memory_dirs: Vec::new(),
+        binds: Vec::new(),
+        address: None,
+        network: false,
+        resolv_conf: None,
+        hosts: None,
+        last_words: None,
+        memory_bytes: None,
+        processors: None,
+        log_bytes: 1 << 20,
+        extra_ids: Default::default(),
+        user_processes: None,
+        main: Main {
+            argv: ["sh", "-c", script].map(str::to_owned).to_vec(),
+            env: Vec::new(),
+            cwd: cwd.to_owned(),
+            uid: 0,
+            gid: 0,
+            groups: Vec::new(),
+            stdin: Default::default(),
+            terminal: false,
+        },
+        oci: None,
+        beside: None,
+    }
+}
+
+/// Runs it in a slot that is made by hand; answers with its log.
+fn run_by_hand(program: &Path, place: &Path, launch: Launch) -> String {
+    const IDS: u32 = 0x7000_0000;
+    for name in ["upper", "work", file::RUN] {
+        std::fs::create_dir_all(place.join(name)).expect("made");
+        std::os::unix::fs::chown(place.join(name), Some(IDS), Some(IDS)).expect("given");
+    }
+    let path = place.join("launch.json");
+    let text = serde_json::to_vec(&LaunchFile { launch }).expect("encodes");
+    std::fs::write(&path, text).expect("written");
+    let slot = Slot {
+        powers: Powers::Machine,
+        first_id: IDS,
+        supervisor_id: IDS - 1,
+        cgroups: Vec::new(),
+        cgroup_views: Vec::new(),
+        image: None,
+    };
+    std::os::unix::fs::chown(place.join(file::RUN), Some(IDS - 1), Some(IDS - 1)).expect("given");
+    let flags = SocketFlags::CLOEXEC;
+    let (control, theirs) =
+        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("made");
+    let directory = std::fs::File::open(place).expect("opens");
+    send(&control, &serde_json::to_vec(&slot).expect("encodes"), &directory);
+    send(&control, &[0], &std::fs::File::open(&path).expect("opens"));
+    let launcher =
+        Command::new(program).stdin(theirs).stdout(Stdio::piped()).spawn().expect("the supervisor runs");
+    let report = launcher.wait_with_output().expect("ends").stdout;
+    match serde_json::from_slice(&report).expect("a report") {
+        Report::Started(_) => {}
+        Report::Failed(failure) => panic!("{failure:?}"),
+    }
+    let deadline = std::time::Instant::now() + crate::common::PATIENCE;
+    while !place.join(file::RUN).join(file::EXIT).exists() {
+        assert!(std::time::Instant::now() < deadline, "it does not end");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    std::fs::read_to_string(place.join(file::RUN).join(file::LOG)).expect("a log")
+}
+
+/// Process 1 is forked before the root is mounted, in a directory of the machine.
+#[tokio::test]
+async fn relative_working_directory_is_one_of_the_sandbox() {
+    let world = World::new();
+    let programs = world.directory.path().join("state/bin");
+    let version =
+        std::fs::read_dir(programs).expect("listed").next().expect("one version").expect("readable");
+    let root = world.spec(&[]).root;
+    let image = Image { layers: root.layers, host_dirs: root.host_dirs };
+    let script = "[ . -ef / ] && echo inside; [ .. -ef / ] && echo and above";
+    let place = world.directory.path().join("slot");
+    let log = run_by_hand(&version.path().join("asb-supervisor"), &place, launch(image, ".", script));
+    assert!(log.contains("stdout F inside\n") && log.contains("stdout F and above\n"), "{log}");
+    world.finish().await;
 }

@@ -1,14 +1,13 @@
-//! Notices that children have ended, and reaps the ones that have no owner any more.
+//! Notices that children have ended, and reaps the ones that no owner will reap.
 //!
-//! A child is watched by its pidfd. Where the kernel has none (gVisor), and as the first process of a container, which has
-//! orphans to reap, SIGCHLD is handled instead; a handler would interrupt every wait, so it is not installed otherwise.
+//! A child is watched by its pidfd. SIGCHLD is handled as well: where the kernel has no pidfd (gVisor) it takes its place, and
+//! it announces the end of orphans.
 //!
-//! Elsewhere what commands leave behind would come to the container's first process, which may reap nothing. So it comes
-//! here ([`adopt_orphans`]), and is reaped when the next command has ended.
+//! Orphans of commands become children of this process ([`adopt_orphans`]). The container's first process may reap nothing,
+//! and every zombie counts against the sandbox's limit on processes.
 
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use rustix::process::{
@@ -17,8 +16,13 @@ use rustix::process::{
 use tokio::io::unix::AsyncFd;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tokio::time::{Duration, Instant, sleep_until};
 
 use super::register;
+
+/// How long an orphan may stay a zombie. Looking for orphans reads a file, so it is done once for many that end together,
+/// and not while the answer of a command that has just ended is on its way.
+const BATCH: Duration = Duration::from_millis(20);
 
 /// Counts SIGCHLDs.
 static ENDED: LazyLock<watch::Sender<u64>> = LazyLock::new(|| watch::Sender::new(0));
@@ -26,31 +30,35 @@ static ENDED: LazyLock<watch::Sender<u64>> = LazyLock::new(|| watch::Sender::new
 static OWNED: LazyLock<Mutex<HashSet<Pid>>> = LazyLock::new(Mutex::default);
 /// Children that were killed when their owner went away.
 static ABANDONED: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
-/// Whether orphans come to this process.
-static ADOPTS: AtomicBool = AtomicBool::new(false);
 
 /// Reaps until the end of the program. Must run on the main thread, which is the one that spawns.
 pub fn watch() -> std::io::Result<impl Future<Output = ()> + Send> {
-    let adopts = std::process::id() == 1;
-    let has_pidfd = pidfd_open(getpid(), PidfdFlags::empty()).is_ok();
-    let mut signals = (adopts || !has_pidfd).then(|| signal(SignalKind::child())).transpose()?;
+    let mut signals = signal(SignalKind::child())?;
     Ok(async move {
-        let Some(signals) = &mut signals else { return };
-        while signals.recv().await.is_some() {
-            ENDED.send_modify(|count| *count += 1);
-            lock(&ABANDONED).retain(|&pid| !reap(pid));
-            if adopts {
-                reap_orphans();
+        let mut due = None;
+        loop {
+            tokio::select! {
+                received = signals.recv() => {
+                    if received.is_none() {
+                        return;
+                    }
+                    ENDED.send_modify(|count| *count += 1);
+                    lock(&ABANDONED).retain(|&pid| !reap(pid));
+                    due.get_or_insert_with(|| Instant::now() + BATCH);
+                }
+                () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
+                    due = None;
+                    reap_orphans();
+                }
             }
         }
     })
 }
 
-/// Has the processes that commands leave behind become children of this one.
+/// Makes the orphans of commands children of this process.
 pub fn adopt_orphans() {
-    // Where the kernel cannot do that, they are the first process's, as in any container.
-    let adopts = set_child_subreaper(Some(getpid())).is_ok();
-    ADOPTS.store(adopts, Ordering::Relaxed);
+    // A kernel that refuses gives them to the first process, as in any container.
+    let _ = set_child_subreaper(Some(getpid()));
 }
 
 pub fn subscribe() -> watch::Receiver<u64> {
@@ -65,9 +73,7 @@ pub fn own(pid: Pid) {
 pub fn release(pid: Pid, handle: Option<Arc<AsyncFd<OwnedFd>>>) {
     lock(&OWNED).remove(&pid);
     lock(&ABANDONED).retain(|&pid| !reap(pid));
-    let reaped = reap(pid);
-    reap_ended();
-    if reaped {
+    if reap(pid) {
         return;
     }
     match (handle, tokio::runtime::Handle::try_current()) {
@@ -90,8 +96,8 @@ fn reap(pid: Pid) -> bool {
     !matches!(waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG), Ok(None))
 }
 
-/// Reaps what others left behind. It asks for each child by number: waiting for any child would return the first one that
-/// has ended again and again, and that may be one with an owner.
+/// Reaps the children that have no owner. Each is asked for by number: a wait for any child would return the same ended child
+/// again and again if that has an owner.
 fn reap_orphans() {
     let own = getpid().as_raw_nonzero();
     let Ok(children) = std::fs::read_to_string(format!("/proc/{own}/task/{own}/children")) else { return };
@@ -99,14 +105,6 @@ fn reap_orphans() {
     let children = children.split_ascii_whitespace().filter_map(|text| Pid::from_raw(text.parse().ok()?));
     for orphan in children.filter(|pid| !owned.contains(pid)) {
         reap(orphan);
-    }
-}
-
-/// Reaps orphans, if any child has ended.
-fn reap_ended() {
-    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-    if ADOPTS.load(Ordering::Relaxed) && matches!(waitid(WaitId::All, options), Ok(Some(_))) {
-        reap_orphans();
     }
 }
 

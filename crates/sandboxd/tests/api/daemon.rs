@@ -67,6 +67,30 @@ fn an_idle_timeout_of_zero_closes_no_connection() {
     }
 }
 
+fn zombies(daemon: &Daemon) -> usize {
+    let state = |pid: &String| std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    daemon.children().iter().filter(|pid| state(pid).contains(") Z ")).count()
+}
+
+#[test]
+fn orphans_of_a_running_command_are_reaped_while_it_runs() {
+    let daemon = Daemon::start();
+    let script = "for i in $(seq 50); do (exec sleep 0.2 &); done; touch started; while [ ! -e stop ]; do sleep 0.05; done";
+    let command = json!({"command": format!("sh -c '{script}'")});
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| daemon.execute(&command));
+        crate::support::eventually("all have been started", || daemon.path("started").exists());
+        let reaped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            // The command itself is the only child left.
+            crate::support::eventually("all have been reaped", || daemon.children().len() == 1);
+            assert_eq!(zombies(&daemon), 0);
+        }));
+        std::fs::write(daemon.path("stop"), "").unwrap();
+        assert_eq!(running.join().unwrap()["exit_code"], 0);
+        reaped.unwrap();
+    });
+}
+
 /// The main process of a container may reap nothing, and what is not reaped counts as a process of the sandbox.
 #[test]
 fn what_commands_leave_behind_is_reaped_when_it_has_ended() {
@@ -76,10 +100,8 @@ fn what_commands_leave_behind_is_reaped_when_it_has_ended() {
     );
     assert_eq!(begun["exit_code"], 0, "{begun}");
     let zombies = || {
-        let own = daemon.children();
-        assert!(!own.is_empty(), "the one that goes on is the daemon's");
-        let state = |pid: &String| std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        own.iter().filter(|pid| state(pid).contains(") Z ")).count()
+        assert!(!daemon.children().is_empty(), "the one that goes on is the daemon's");
+        zombies(&daemon)
     };
     crate::support::eventually("none is left", || {
         daemon.run("true");

@@ -28,9 +28,9 @@ pub fn choose(launch: &Launch, program: &Path, kernel: &Kernel) -> PathBuf {
     let volumes = launch.binds.iter().map(|bind| &bind.source);
     let memory = launch.memory_dirs.iter().map(|memory| &memory.path);
     let image = &launch.image;
-    let used: Vec<&Path> = [&image.sandboxd]
-        .into_iter()
-        .chain(&image.layers)
+    let used: Vec<&Path> = image
+        .layers
+        .iter()
         .chain(&image.host_dirs)
         .chain(volumes)
         .chain(memory)

@@ -40,7 +40,7 @@ use crate::serve::{Server, Way, signals};
 use crate::spawn::Program;
 use crate::step::{Result, Step};
 use crate::streams::MainStreams;
-use crate::{cgroups, rights, root, skeleton};
+use crate::{cgroups, rights, root, sizes, skeleton};
 
 /// Where the runtime keeps its own state.
 const STATE: &str = "state";
@@ -71,7 +71,7 @@ pub struct Container {
 
 /// Mounts the root, lets the runtime run the main process in it, and watches that.
 pub fn begin(slot: &Slot, launch: Launch, oci: Oci, kept: Kept, shared: Option<Shared>) -> Result<Begun> {
-    let Oci { program, flags, gvisor, mut config, init, kernel } = oci;
+    let Oci { program, flags, gvisor, mut config, kernel } = oci;
     let place = ground::choose(&launch, &program, &kernel);
     let scratch = ground::scratch(&place)?;
     let namespace = kept.namespace.mapped_for(&launch.main)?;
@@ -81,7 +81,6 @@ pub fn begin(slot: &Slot, launch: Launch, oci: Oci, kept: Kept, shared: Option<S
     }
     root::tell_names(&inside, &launch, &scratch)?;
     skeleton::runtime_directory(&inside, slot.first_id)?;
-    root::program(&inside, &init, Path::new(launch::INIT))?;
     root::memory_dirs(slot, &launch, shared.as_ref(), (&scratch, &place))?;
     for bind in &launch.binds {
         root::volume(&inside, bind, slot, &launch, &namespace)?;
@@ -93,7 +92,9 @@ pub fn begin(slot: &Slot, launch: Launch, oci: Oci, kept: Kept, shared: Option<S
         ground::show_volumes(&inside, &launch, &place, &mut config)?;
     } else {
         skeleton::sysfs(&inside, launch.privileged)?;
-        cgroups::show(&inside, slot, &launch, &scratch)?;
+        cgroups::show(&inside, slot, &scratch)?;
+        sizes::show_online(&inside, &scratch, &launch)?;
+        sizes::show_by_runtime(&launch, &place, &mut config)?;
     }
     shared.iter().try_for_each(|shared| ground::shared_memory(shared, &place, &mut config))?;
     let last_words = launch.last_words.as_ref();

@@ -1,0 +1,5 @@
+package main
+
+import "runtime"
+
+func main() { println(runtime.GOMAXPROCS(0)) }
