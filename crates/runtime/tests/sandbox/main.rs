@@ -13,6 +13,7 @@ mod exec;
 mod exhaust;
 mod ids;
 mod image;
+mod init_system;
 mod kernel;
 mod life;
 mod limits;
