@@ -10,7 +10,8 @@ use crate::common::{World, eventually, log, run, shell, wait};
 const HANDLES_TERM: &str = "trap 'echo told; exit 7' TERM; echo ready; while :; do sleep 0.01; done";
 
 fn assert_is_here(program: &str) {
-    let found = std::process::Command::new("which").arg(program).output().expect("runs");
+    let found =
+        std::process::Command::new("sh").args(["-c", "command -v $0", program]).output().expect("runs");
     assert!(found.status.success(), "\n\n  {program} is not on this machine. tools/test installs it.\n\n");
 }
 
