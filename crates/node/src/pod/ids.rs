@@ -21,55 +21,62 @@ pub fn id(value: i64, path: &str) -> Result<u32, Refusal> {
     })
 }
 
-/// The ids above 65535 of all containers, each once. Ephemeral containers come last, so that adding one changes no place.
+/// The ids above 65535 of all containers, each once. Ephemeral containers come last, so that adding one changes no place, and
+/// what they cannot have concerns no other container: the runtime refuses it when they start.
 pub fn extra(pod: &Pod, powers: Powers) -> Result<Vec<u32>, Refusal> {
     let mut extra = Vec::new();
-    for (path, value) in named(pod) {
-        let id = id(value, &path)?;
-        if id < USUAL || extra.contains(&id) {
-            continue;
+    let fixed = Slot::all(pod).into_iter().flat_map(|slot| of_container(pod, slot));
+    for (path, value) in of_pod(pod).into_iter().chain(fixed) {
+        note(&mut extra, id(value, &path)?, &path, powers)?;
+    }
+    for slot in Slot::with_ephemeral(pod).into_iter().filter(|slot| matches!(slot, Slot::Ephemeral(_))) {
+        for (path, value) in of_container(pod, slot) {
+            let _ = id(value, &path).and_then(|id| note(&mut extra, id, &path, powers));
         }
-        if powers.is_rootless() {
-            let message =
-                format!("{path}: {id} is above 65535; an engine that root does not run has no such ids");
-            return Err(Refusal::new("Unsupported", message));
-        }
-        if extra.len() == EXTRA_IDS {
-            let message = format!("{path}: {id} is one id above 65535 too many; a Pod can name {EXTRA_IDS}");
-            return Err(Refusal::new("Unsupported", message));
-        }
-        extra.push(id);
     }
     Ok(extra)
 }
 
-/// The fields that name an id, and what they say.
-fn named(pod: &Pod) -> impl Iterator<Item = (String, i64)> {
-    let of_pod = pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref());
-    let of_pod = of_pod.into_iter().flat_map(|it| {
-        let field = |name: &str, value: Option<i64>| Some((format!("spec.securityContext.{name}"), value?));
-        let groups = it.supplemental_groups.iter().flatten().enumerate();
-        let groups =
-            groups.map(|(at, group)| (format!("spec.securityContext.supplementalGroups[{at}]"), *group));
-        [
-            field("runAsUser", it.run_as_user),
-            field("runAsGroup", it.run_as_group),
-            field("fsGroup", it.fs_group),
-        ]
-        .into_iter()
-        .flatten()
-        .chain(groups)
-    });
-    let of_containers = Slot::all(pod).into_iter().flat_map(|slot| {
-        let security = slot.container(pod).and_then(|container| container.security_context.clone());
-        let field = |name: &str, value: Option<i64>| {
-            Some((format!("{}.securityContext.{name}", slot.path()), value?))
-        };
-        let user = security.as_ref().and_then(|it| field("runAsUser", it.run_as_user));
-        let group = security.as_ref().and_then(|it| field("runAsGroup", it.run_as_group));
-        user.into_iter().chain(group)
-    });
-    of_pod.chain(of_containers)
+fn note(extra: &mut Vec<u32>, id: u32, path: &str, powers: Powers) -> Result<(), Refusal> {
+    let refuse = |problem: String| Err(Refusal::new("Unsupported", format!("{path}: {id} is {problem}")));
+    if id < USUAL || extra.contains(&id) {
+        return Ok(());
+    }
+    if powers.is_rootless() {
+        return refuse("above 65535; an engine that root does not run has no such ids".to_owned());
+    }
+    if extra.len() == EXTRA_IDS {
+        return refuse(format!("one id above 65535 too many; a Pod can name {EXTRA_IDS}"));
+    }
+    extra.push(id);
+    Ok(())
+}
+
+/// The fields of the Pod that name an id, and what they say.
+fn of_pod(pod: &Pod) -> Vec<(String, i64)> {
+    let Some(security) = pod.spec.as_ref().and_then(|spec| spec.security_context.as_ref()) else {
+        return Vec::new();
+    };
+    let field = |name: &str, value: Option<i64>| Some((format!("spec.securityContext.{name}"), value?));
+    let groups = security.supplemental_groups.iter().flatten().enumerate();
+    let groups = groups.map(|(at, group)| (format!("spec.securityContext.supplementalGroups[{at}]"), *group));
+    let single = [
+        field("runAsUser", security.run_as_user),
+        field("runAsGroup", security.run_as_group),
+        field("fsGroup", security.fs_group),
+    ];
+    single.into_iter().flatten().chain(groups).collect()
+}
+
+fn of_container(pod: &Pod, slot: Slot) -> Vec<(String, i64)> {
+    let container = slot.container(pod);
+    let Some(security) = container.as_ref().and_then(|it| it.security_context.as_ref()) else {
+        return Vec::new();
+    };
+    let field =
+        |name: &str, value: Option<i64>| Some((format!("{}.securityContext.{name}", slot.path()), value?));
+    let fields = [field("runAsUser", security.run_as_user), field("runAsGroup", security.run_as_group)];
+    fields.into_iter().flatten().collect()
 }
 
 #[cfg(test)]
@@ -104,7 +111,14 @@ mod tests {
         };
         let debug = json!([{"name": "debug", "securityContext": {"runAsUser": 70_000}}]);
         assert_eq!(extra(&object(Value::Null), Powers::Machine), Ok(vec![80_000]));
-        assert_eq!(extra(&object(debug), Powers::Machine), Ok(vec![80_000, 70_000]));
+        assert_eq!(extra(&object(debug.clone()), Powers::Machine), Ok(vec![80_000, 70_000]));
+        let alone = |more: Value| -> Pod {
+            serde_json::from_value(
+                json!({"spec": {"containers": [{"name": "a"}], "ephemeralContainers": more}}),
+            )
+            .unwrap()
+        };
+        assert_eq!(extra(&alone(debug), Powers::Range), Ok(vec![]), "the Pod goes on without root");
     }
 
     #[test]

@@ -230,6 +230,12 @@ fn overlay_that_is_kept_in_a_volume_is_packed_with_its_marks() {
     let seen: Vec<_> =
         seen.into_iter().map(|(path, is_device, marks)| (plain(&path), is_device, marks)).collect();
     assert_eq!(seen, expected.map(|(path, is_device, marks)| (plain(path), is_device, marks)));
+    let to = tempfile::tempdir().expect("made");
+    let contents = unpack(&*packed, to.path(), Purpose::Volume).expect("unpacked");
+    assert!(contents.skipped.iter().any(|it| it.contains("deleted")), "{:?}", contents.skipped);
+    let opened = directory(&to.path().join("opaque")).expect("opened");
+    let found = super::xattr::read(&opened, |name| name == b"user.overlay.opaque").expect("readable");
+    assert_eq!(found.len(), 1, "the mark is back");
 }
 
 #[test]

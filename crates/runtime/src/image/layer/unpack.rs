@@ -280,11 +280,13 @@ impl Unpacker<'_> {
         linkat(&existing.parent, &existing.name, &spot.parent, &spot.name, AtFlags::empty()).map_err(missing)
     }
 
-    /// Only attributes that mean the same inside a sandbox; above all none that overlayfs would obey.
+    /// Only attributes that mean the same inside a sandbox. In an image, none that the overlayfs of its root would obey; in a volume
+    /// they belong to an overlay that a program keeps there.
     fn xattrs(&mut self, file: &impl AsFd, path: &Path, entry: &Entry) -> Result<(), Error> {
         for (name, value) in &entry.xattrs {
             let known = name == b"security.capability" || name.starts_with(b"user.");
-            if !known || name.starts_with(b"user.overlay.") || name.contains(&0) {
+            let obeyed = self.purpose != Purpose::Volume && name.starts_with(b"user.overlay.");
+            if !known || obeyed || name.contains(&0) {
                 continue;
             }
             match fsetxattr(file, name.as_slice(), value, XattrFlags::empty()) {
