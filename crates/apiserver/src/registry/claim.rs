@@ -8,7 +8,7 @@ use crate::names::Rule;
 use crate::status::FieldError;
 use asb_types::Quantity;
 
-const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+pub(super) const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 const ALONE: &str = "ReadWriteOncePod";
 
 pub(super) fn validate_spec(spec: &Field<'_, '_>, errors: &mut Errors) {

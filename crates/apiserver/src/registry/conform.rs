@@ -5,6 +5,8 @@
 //! back. An object that is stored as they would write it does not change then.
 
 use asb_types::Quantity;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
 use super::messages::{self, Field, Kind, Shape};
@@ -94,7 +96,8 @@ fn scalar(kind: Kind, value: &mut Value, path: &Path<'_>, unknown: &mut Vec<Stri
     match kind {
         Kind::Message(message) => fields(message, value, path, unknown),
         Kind::Json => Ok(()),
-        Kind::Text | Kind::Bytes => check(value.is_string(), "a string"),
+        Kind::Text => check(value.is_string(), "a string"),
+        Kind::Bytes => check(value.as_str().is_some_and(is_base64), "a string in base64"),
         Kind::Flag => check(value.is_boolean(), "true or false"),
         Kind::Int64 => check(value.is_i64(), "an integer"),
         Kind::Int32 => check(is_int32(value), "an integer of 32 bits"),
@@ -134,6 +137,14 @@ fn is_left_out(field: &Field, value: &Value) -> bool {
         (Shape::One, Value::Bool(flag)) => field.drops_empty && !flag,
         (Shape::One, Value::Number(number)) => field.drops_empty && number.as_i64() == Some(0),
         _ => false,
+    }
+}
+
+/// As Go reads it: lines may be broken.
+fn is_base64(text: &str) -> bool {
+    match text.contains(['\r', '\n']) {
+        true => STANDARD.decode(text.replace(['\r', '\n'], "")).is_ok(),
+        false => STANDARD.decode(text).is_ok(),
     }
 }
 
@@ -240,6 +251,11 @@ mod tests {
                 "core.Secret",
                 json!({ "metadata": {}, "stringData": { "port": 5432 } }),
                 "stringData[port] must be a string, not a number",
+            ),
+            (
+                "core.Secret",
+                json!({ "metadata": {}, "data": { "key": "plain text" } }),
+                "data[key] must be a string in base64, not a string",
             ),
             (
                 "core.ConfigMap",

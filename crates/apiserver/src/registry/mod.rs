@@ -15,6 +15,7 @@ mod resource;
 pub(crate) mod rules;
 pub(crate) mod service;
 mod structural;
+mod volume;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};

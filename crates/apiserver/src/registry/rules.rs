@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::field::Field;
-use super::{Resource, claim, data, pod, policy, service};
+use super::{Resource, claim, data, pod, policy, service, volume};
 use crate::status::FieldError;
 
 /// Sets the defaults of a built-in kind.
@@ -114,6 +114,7 @@ pub(crate) fn validate(
         ("", "secrets") => data::validate_secret(object, old, errors),
         ("networking.k8s.io", "networkpolicies") => policy::validate(object, errors),
         ("", "persistentvolumeclaims") => validate_claim(object, old, errors),
+        ("", "persistentvolumes") => volume::validate(object, old, errors),
         ("apiextensions.k8s.io", _) => errors.extend(super::crd::validate(object)),
         ("storage.k8s.io", _) if object["provisioner"].as_str().unwrap_or_default().is_empty() => {
             errors.push(FieldError::required("provisioner", ""));

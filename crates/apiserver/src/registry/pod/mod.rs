@@ -12,6 +12,7 @@ mod security;
 mod tests;
 mod volume;
 
+use asb_types::Quantity;
 pub(crate) use asb_types::key::MIRROR;
 use serde_json::{Value, json};
 
@@ -43,10 +44,10 @@ fn qos_class(spec: &Value) -> &'static str {
             .iter()
             .any(|kind| ["cpu", "memory"].iter().any(|resource| has(kind, resource, c)))
     };
+    let amount = |kind: &str, resource: &str, c: &Value| Quantity::of(&c["resources"][kind][resource]);
     let guaranteed = |c: &&Value| {
         ["cpu", "memory"].iter().all(|resource| {
-            has("limits", resource, c)
-                && c["resources"]["limits"][*resource] == c["resources"]["requests"][*resource]
+            has("limits", resource, c) && amount("limits", resource, c) == amount("requests", resource, c)
         })
     };
     if !containers.iter().any(any) {
@@ -105,15 +106,11 @@ pub(super) fn validate_update(pod: &Value, old: &Value, errors: &mut Errors) {
             restore(new, old, "image");
         }
     }
-    let kept = |field: &str, list: &Value| {
-        let new = list.as_array().map(Vec::as_slice).unwrap_or_default();
-        old["spec"][field].as_array().into_iter().flatten().all(|item| new.contains(item))
-    };
-    if kept("tolerations", &munged["tolerations"]) {
+    if keeps_tolerations(&munged, &old["spec"]) {
         restore(&mut munged, &old["spec"], "tolerations");
     }
+    check_deadline(&Field::root(pod).get("spec").get("activeDeadlineSeconds"), &old["spec"], errors);
     restore(&mut munged, &old["spec"], "activeDeadlineSeconds");
-    restore(&mut munged, &old["spec"], "terminationGracePeriodSeconds");
     let gates = |spec: &Value| spec["schedulingGates"].as_array().cloned().unwrap_or_default();
     let olds = gates(&old["spec"]);
     if let Some(new) = gates(&munged).iter().find(|gate| !olds.contains(gate)) {
@@ -122,11 +119,52 @@ pub(super) fn validate_update(pod: &Value, old: &Value, errors: &mut Errors) {
         Field::root(pod).get("spec").get("schedulingGates").forbidden(&why, errors);
     }
     restore(&mut munged, &old["spec"], "schedulingGates");
+    if !olds.is_empty() {
+        narrow(&mut munged, &old["spec"]);
+    }
     if munged != old["spec"] {
         errors.push(FieldError::forbidden(
             "spec",
             "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)",
         ));
+    }
+}
+
+/// Whether every toleration is still there; how long it holds may change.
+fn keeps_tolerations(spec: &Value, old: &Value) -> bool {
+    let all = |spec: &Value| {
+        let mut list = spec["tolerations"].as_array().cloned().unwrap_or_default();
+        list.iter_mut().filter_map(Value::as_object_mut).for_each(|it| drop(it.remove("tolerationSeconds")));
+        list
+    };
+    let new = all(spec);
+    all(old).iter().all(|toleration| new.contains(toleration))
+}
+
+/// A deadline may be set and come nearer, but neither move away nor go.
+fn check_deadline(deadline: &Field<'_, '_>, old: &Value, errors: &mut Errors) {
+    let Some(before) = old["activeDeadlineSeconds"].as_i64() else { return };
+    match deadline.value.as_i64() {
+        None => deadline.invalid("must not update from a positive integer to nil value", errors),
+        Some(now) if now > before => deadline.invalid("must be less than or equal to previous value", errors),
+        Some(_) => {}
+    }
+}
+
+/// The node of a Pod that waits at a gate may still be narrowed down.
+fn narrow(spec: &mut Value, old: &Value) {
+    let labels = |spec: &Value| spec["nodeSelector"].as_object().cloned().unwrap_or_default();
+    let new = labels(spec);
+    if labels(old).iter().all(|(key, value)| new.get(key) == Some(value)) {
+        restore(spec, old, "nodeSelector");
+    }
+    if old["affinity"]["nodeAffinity"].is_null()
+        && let Some(affinity) = spec.get_mut("affinity").and_then(Value::as_object_mut)
+    {
+        affinity.remove("nodeAffinity");
+        if affinity.is_empty() && old["affinity"].is_null() {
+            restore(spec, old, "affinity");
+        }
     }
 }
 
