@@ -111,26 +111,8 @@ impl Scheduling {
 /// cannot decode.
 pub(crate) fn readable(object: &Value) -> Result<Pod, ApiError> {
     Pod::deserialize(object).map_err(|error| {
-        let field = no_integer(&object["spec"], "spec".to_owned());
-        let why = field.unwrap_or_else(|| error.to_string());
-        ApiError::bad_request(format!("Pod in version \"v1\" cannot be handled as a Pod: {why}"))
+        ApiError::bad_request(format!("Pod in version \"v1\" cannot be handled as a Pod: {error}"))
     })
-}
-
-/// The first number in a Pod's spec that is not an integer, like `30.0`. All numbers there are integers, but for quantities.
-fn no_integer(value: &Value, path: String) -> Option<String> {
-    const QUANTITIES: [&str; 5] = ["limits", "requests", "overhead", "sizeLimit", "divisor"];
-    match value {
-        Value::Number(number) if number.is_f64() => Some(format!("{path}: {number} is not an integer")),
-        Value::Array(items) => {
-            items.iter().enumerate().find_map(|(at, item)| no_integer(item, format!("{path}[{at}]")))
-        }
-        Value::Object(fields) => {
-            let mut fields = fields.iter().filter(|(name, _)| !QUANTITIES.contains(&name.as_str()));
-            fields.find_map(|(name, field)| no_integer(field, format!("{path}.{name}")))
-        }
-        _ => None,
-    }
 }
 
 /// The condition `PodScheduled` of a Pod that waits.
@@ -174,19 +156,6 @@ pub(crate) fn bind(pod: &mut Value, node: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_pod_that_cannot_be_read_is_refused_with_the_field() {
-        let toleration =
-            json!({"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 30.0});
-        let container = json!({"name": "c", "resources": {"requests": {"cpu": 0.5}}});
-        let mut pod = json!({"spec": {"containers": [container], "tolerations": [toleration]}});
-        let refused = readable(&pod).map(drop).map_err(|error| (error.code, error.message));
-        let why = "Pod in version \"v1\" cannot be handled as a Pod: spec.tolerations[0].tolerationSeconds: 30.0 is not an integer";
-        assert_eq!(refused, Err((400, why.to_owned())));
-        pod["spec"]["tolerations"][0]["tolerationSeconds"] = json!(30);
-        assert!(readable(&pod).is_ok());
-    }
 
     #[test]
     fn a_condition_keeps_the_time_since_when_it_holds() {
