@@ -34,9 +34,10 @@ async fn init_passes_signals_on_and_reaps(init: &[&str], ended: Exit) {
     reaps_orphans(&sandbox).await;
     sandbox.signal(libc::SIGTERM).await.expect("sent");
     assert_eq!(wait(&sandbox).await.exit, ended);
-    assert!(log(&sandbox).ends_with("told\n"), "{}", log(&sandbox));
+    // dumb-init signals the whole group: the shell may add a word about its `sleep`.
+    assert!(log(&sandbox).contains("stdout F told\n"), "{}", log(&sandbox));
 
-    // A program that does not handle the signal is none of the kernel's process 1: it ends at once.
+    // Below an init system the kernel drops no signal: a program that does not handle it ends at once.
     let argv: Vec<_> = init.iter().copied().chain(["sleep", "1000"]).collect();
     let sandbox = world.start(&argv).await;
     let children = shell("cat /proc/1/task/1/children");
