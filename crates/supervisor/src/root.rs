@@ -240,8 +240,8 @@ fn memory_dir(memory: &launch::MemoryDir, slot: &Slot, launch: &Launch) -> Resul
     let (size, owner) = (memory.bytes.to_string(), slot.first_id.to_string());
     let group = launch.extra_ids.outside(slot.first_id, slot.powers.owner(memory.group));
     let group = group.ok_or(Errno::INVAL).step("find the group of a volume in memory")?.to_string();
-    // Directories made in one that belongs to a group of its own belong to that group too.
-    let mode = if memory.group == 0 { "777" } else { "2777" };
+    // As a kubelet leaves it. Directories made in one that belongs to a group of its own belong to that group too.
+    let mode = if memory.group == 0 { "1777" } else { "3777" };
     let options = [("mode", mode), ("size", size.as_str()), ("uid", owner.as_str()), ("gid", group.as_str())];
     let filesystem =
         mount::filesystem("tmpfs", &options, plain()).step_at("mount a volume in memory", &memory.path)?;

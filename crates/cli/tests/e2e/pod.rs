@@ -156,8 +156,9 @@ fn groups_of_the_pod_reach_its_processes_and_its_volumes() {
     let script = "id -G; for at in claim disk memory; do touch /$at/x; stat -c %u:%g:%a /$at; stat -c %g /$at/x; done; \
         stat -L -c %g:%a /key/token; cat /key/token; echo";
     apply(&engine, &pod("first", script, json!({"workingDir": "/", "volumeMounts": mounts}), spec(2000)));
-    let volume = "0:2000:2777\n2000\n";
-    let expected = format!("1000 2000 3000\n{}2000:440\nhunter2\n", volume.repeat(3));
+    let volume = |mode: u32| format!("0:2000:{mode}\n2000\n");
+    let volumes = [2777, 2777, 3777].map(volume).concat();
+    let expected = format!("1000 2000 3000\n{volumes}2000:440\nhunter2\n");
     assert_eq!(printed(&engine, "first"), expected);
     stdout(&engine.kubectl(&["delete", "pod", "first", "--now"]));
     apply(

@@ -61,7 +61,7 @@ async fn files_in_memory_are_the_same_for_all_and_keep_their_owners(world: World
     assert_eq!(run(&one, &shell(script)).await.exit, Exit::Code(0));
     let look = "cat /memory/mine; stat -c %u:%g:%a /memory /memory/mine /memory/theirs /; touch /part/x; touch /memory/x";
     let seen = run(&two, &shell(look)).await;
-    assert_eq!(seen.stdout, "secret\n0:7:2777\n0:7:600\n1000:1000:600\n0:0:755\n", "{seen:?}");
+    assert_eq!(seen.stdout, "secret\n0:7:3777\n0:7:600\n1000:1000:600\n0:0:755\n", "{seen:?}");
     assert!(seen.stderr.contains("Read-only"), "{seen:?}");
     let full = "ls /memory/a/b; head -c 2000000 /dev/zero > /memory/large 2>/dev/null || echo full; stat -f -c %T /memory";
     assert_eq!(run(&one, &shell(full)).await.stdout, "x\nfull\ntmpfs\n");

@@ -246,7 +246,7 @@ async fn volume_in_memory_leaves_the_disk_alone(world: World) {
     let sandbox = world.native.start(&spec).await.expect("starts");
     let script = "stat -c %u:%g:%a /memory; head -c 2000000 /dev/zero > /memory/large 2>/dev/null || echo full; ls /memory";
     let output = run(&sandbox, &shell(script)).await;
-    assert_eq!(output.stdout, "0:7:2777\nfull\nlarge\n", "{output:?}");
+    assert_eq!(output.stdout, "0:7:3777\nfull\nlarge\n", "{output:?}");
     assert_eq!(std::fs::read_dir(data.path()).expect("listed").count(), 0, "nothing of it is on disk");
     world.finish().await;
 }

@@ -168,7 +168,7 @@ async fn volume_in_memory_holds_no_more_than_its_size_and_leaves_the_disk_alone(
     let script = "stat -f -c %T /memory; stat -c %u:%g:%a /memory; touch /part/x; ls /memory/a/b; \
         head -c 2000000 /dev/zero > /memory/large 2>/dev/null || echo full; stat -c %s /memory/large";
     let output = run(&sandbox, &shell(script)).await;
-    assert_eq!(output.stdout, "tmpfs\n0:7:2777\nx\nfull\n1048576\n", "{output:?}");
+    assert_eq!(output.stdout, "tmpfs\n0:7:3777\nx\nfull\n1048576\n", "{output:?}");
     assert_eq!(std::fs::read_dir(data.path()).expect("listed").count(), 0, "nothing of it is on disk");
     world.finish().await;
 }
