@@ -49,7 +49,7 @@ const KINDS: &[(&str, &str, &str, &[Described])] = &[
             ("spec", "object", "The Pods behind the Service, its ports and its address."),
             ("spec.selector", "object", "Labels of the Pods behind the Service."),
             ("spec.ports", "[]object", "Ports of the Service, and where they lead."),
-            ("spec.ports.name", "string", "Tells the port from the others. Needed when there are several."),
+            ("spec.ports.name", "string", "The name of the port; required if there are several."),
             ("spec.ports.port", "integer", "The port of the Service."),
             (
                 "spec.ports.targetPort",

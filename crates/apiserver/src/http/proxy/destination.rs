@@ -79,7 +79,7 @@ impl<'a> Named<'a> {
             }),
             Err(_) => ports
                 .find(|port| port["name"].as_str().unwrap_or_default() == self.port)
-                .ok_or_else(|| self.nobody()),
+                .ok_or_else(|| self.no_endpoints()),
         }
     }
 
@@ -88,7 +88,7 @@ impl<'a> Named<'a> {
         let service_port = self.port_of_service(service)?;
         let counts = |pod: &Value| is_reachable(pod) && backend::condition(service, pod).is_some();
         if !pods.iter().any(counts) {
-            return Err(Self { id: self.name, ..*self }.nobody());
+            return Err(Self { id: self.name, ..*self }.no_endpoints());
         }
         let ready = |pod: &&Value| {
             is_reachable(pod) && backend::condition(service, pod).is_some_and(|condition| condition.ready)
@@ -99,7 +99,7 @@ impl<'a> Named<'a> {
             .filter_map(|pod| Some((pod, backend::port(service_port, pod)?)))
             .collect();
         if found.is_empty() || backend::protocol(service_port) != "TCP" {
-            Err(self.nobody())
+            Err(self.no_endpoints())
         } else {
             Ok(found)
         }
@@ -121,11 +121,11 @@ impl<'a> Named<'a> {
                 pods.filter_map(|address| Some((address["targetRef"]["name"].as_str()?.to_owned(), port))),
             );
         }
-        if found.is_empty() { Err(self.nobody()) } else { Ok(found) }
+        if found.is_empty() { Err(self.no_endpoints()) } else { Ok(found) }
     }
 
     /// What is said when a Service leads to no Pod.
-    pub fn nobody(&self) -> ApiError {
+    pub fn no_endpoints(&self) -> ApiError {
         ApiError::unavailable(format!("no endpoints available for service {:?}", self.id))
     }
 }
@@ -206,12 +206,12 @@ mod tests {
             message(found("svc:81", &pods)),
             (503, "no service port 81 found for service \"svc\"".into())
         );
-        let nobody = |id: &str| (503, format!("no endpoints available for service {id:?}"));
-        assert_eq!(message(found("svc", &pods)), nobody("svc"));
-        assert_eq!(message(found("svc:other", &pods)), nobody("svc:other"));
-        assert_eq!(message(found("svc:80", &pods[1..3])), nobody("svc:80"));
-        assert_eq!(message(found("svc:53", &pods)), nobody("svc:53"));
-        assert_eq!(message(found("svc:80", &pods[2..3])), nobody("svc"), "without any address");
+        let no_endpoints = |id: &str| (503, format!("no endpoints available for service {id:?}"));
+        assert_eq!(message(found("svc", &pods)), no_endpoints("svc"));
+        assert_eq!(message(found("svc:other", &pods)), no_endpoints("svc:other"));
+        assert_eq!(message(found("svc:80", &pods[1..3])), no_endpoints("svc:80"));
+        assert_eq!(message(found("svc:53", &pods)), no_endpoints("svc:53"));
+        assert_eq!(message(found("svc:80", &pods[2..3])), no_endpoints("svc"), "without any address");
     }
 
     #[test]

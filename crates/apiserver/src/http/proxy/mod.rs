@@ -99,7 +99,7 @@ impl Context {
             }
             None => self.written_pods(named, &service)?.choose(&mut rand::rng()).cloned(),
         };
-        chosen.ok_or_else(|| named.nobody())
+        chosen.ok_or_else(|| named.no_endpoints())
     }
 
     /// The Pods that users wrote down for a Service and that are there.
